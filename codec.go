@@ -28,9 +28,9 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. The nil
-// Types encodes only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output only
-// when a store, [EventOutputs] or an encoded snapshot needs it. For the form of each type see docs/durable.md.
+// Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. A nil Types
+// encodes only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output only when a
+// store, [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
 //
 // Integers of every size keep their type and value; time.Time loses its monotonic reading. A value of a registered type is written in its
 // own JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it
@@ -42,9 +42,9 @@ type Codec interface {
 // duration, number, raw, any, outputs, verdict, kahn.file and error.
 type Types map[string]any
 
-// Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded
-// fails its node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a
-// snapshot is encoded. The option's error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
+// Encoding sets the Codec of the run. The run then encodes every output when its node completes. So an output that cannot be encoded fails its
+// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
+// The option's error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -89,7 +89,7 @@ func (t Types) check() error {
 // maxValueDepth bounds the nesting of values that Types encode: a value nested more deeply probably contains itself.
 const maxValueDepth = 1000
 
-// leaves are the built-in types whose own JSON form decodes without loss.
+// leaves lists the built-in types whose own JSON form can be decoded without loss.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -115,14 +115,14 @@ const (
 	typeKey    = "$type"
 )
 
-// types is the codec behind Types. The codec of a run has an index of the types; the codec of a single call has none.
+// types is the codec that implements Types. The codec of a run has an index of the types; the codec for a single call has none.
 type types struct {
 	of    Types
 	index *typeIndex
 }
 
-// typeIndex has the name of each registered type: the first in alphabetical order if the type has several. The field names is filled when
-// a name is first looked up.
+// typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. names is filled on the
+// first lookup.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string
@@ -144,7 +144,7 @@ func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	return x.names
 }
 
-// registered returns the name of a registered type: the first in alphabetical order if the type has several.
+// registered returns the name of a registered type: the first in alphabetical order if the type has several names.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	if t.index != nil {
 		found, ok = t.index.of(t.of)[typ]
@@ -248,7 +248,13 @@ func (t types) form(value any, depth int) (any, error) {
 		return tag("error", t.formOfError(err, depth)), nil
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w: type %v is not registered; see Types and the option Encoding", ErrNotEncodable, typ)
+		see := "see Types and the option Encoding"
+		if typ.Kind() == reflect.Pointer {
+			if _, is := t.nameOf(typ.Elem()); is {
+				see = fmt.Sprintf("%v is: return it in place of the pointer, or register the pointer", typ.Elem())
+			}
+		}
+		return nil, fmt.Errorf("%w: type %v is not registered; %s", ErrNotEncodable, typ, see)
 	}
 	form, err := t.formOf(reflect.ValueOf(value), depth)
 	return tag(name, form), err
@@ -295,8 +301,8 @@ func (t types) formOfError(err error, depth int) errorForm {
 	return errorForm{storedError: *storeError(err).text()}
 }
 
-// formOfItems returns nil if the results cannot be encoded, or are nested too deeply: then the error is stored without its
-// items.
+// formOfItems returns the form of a [*MapError]'s items. It returns nil if the results cannot be encoded or are nested too deeply. The error is
+// then stored without its items.
 func (t types) formOfItems(e *MapError, depth int) *itemsForm {
 	if e == nil || depth > maxValueDepth {
 		return nil
@@ -330,7 +336,7 @@ func (t types) error(f *errorForm, depth int) error {
 	return f.restore()
 }
 
-// items returns the error of a form, the reverse of formOfItems.
+// items is the reverse of formOfItems: it returns the error with its items.
 func (t types) items(f *itemsForm, depth int) *MapError {
 	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
 		return nil
@@ -349,8 +355,8 @@ func (t types) items(f *itemsForm, depth int) *MapError {
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
-// formOf returns the form of a value without the name of its type. The decoder knows the type from the tag around the value, or from the
-// type of the list or map that contains the value.
+// formOf returns the form of a value without the name of its type. The decoder knows the type from the tag around the value, or from the type of
+// the list or map that contains the value.
 func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
@@ -566,7 +572,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {
-	case leaves["any"], leaves["string"], leaves["float64"]: // the method form tags some values of these types
+	case leaves["any"], leaves["string"], leaves["float64"]: // form tags some values of these types
 		x, err = t.value(data, depth+1)
 	case leaves["float32"]:
 		x, err = t.taggedValue(v.Type(), data, depth+1)
@@ -583,7 +589,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
 }
 
-// encodeValue encodes a value with a codec, which is user code, or with nil Types.
+// encodeValue encodes a value with codec, which may be user code; nil means nil Types.
 func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	if codec == nil {
 		codec = Types(nil)
@@ -598,8 +604,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error, and a value
-// without a JSON form, such as NaN, are encoded as for a store.
+// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. It encodes an error, or a value
+// without a JSON form such as NaN, as for a store.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

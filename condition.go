@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
+// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
 type NoMatch uint8
 
 // The values of NoMatch.
@@ -43,13 +43,12 @@ type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition
-// also runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By
-// completing, the condition handles every failure that reaches it, even a failure that the test did not ask for. If the node's Join is
-// [AllSucceeded], a failure blocks the condition instead.
-//
-// A node on a branch may also take data from any node, by a plain edge. Beside a labelled edge, a plain edge delivers data only, so the
-// node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node of the branch and, by a
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label. A condition also
+// runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the condition
+// completes, it handles every failure that reaches it, even a failure that the test did not look at. If the node's Join is [AllSucceeded], a
+// failure blocks the condition instead.
+// A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain edge delivers data only, so
+// the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node of the branch and, by a
 // plain edge, the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
@@ -62,9 +61,10 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 	return n
 }
 
-// Switch returns a condition whose branch is the label that choose returns, or else the branch labelled "default". Like
-// [If] it also runs after failed predecessors; a node on one of its branches may take data from any node and still runs
-// only if that branch is taken. If the node's Choices are set, Compile checks the labels of its edges.
+// Switch returns a condition that takes the branch with the label that choose returns or, if no label of an edge
+// matches it, the branch labelled "default". Like [If] it also runs after failed predecessors. A node on one of its
+// branches may take data from any node, and still runs only if that branch is taken. If the node's Choices are set,
+// Compile checks the labels of its edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -73,8 +73,8 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition takes for an output, as a [machine.Outcome] needs them, and reports whether a
-// branch matched. A node without branches always matches. An output's BranchLabels method is user code: it may panic.
+// Route returns the branches that a condition takes for an output, in the form for a [machine.Outcome]. matched reports whether a branch matched.
+// A node without branches always matches. The BranchLabels method of an output is user code and may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
@@ -99,7 +99,7 @@ func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	return ""
 }
 
-// routeOf returns the branches with the labels in the parameter taken. It ignores labels that the condition does not have.
+// routeOf returns the branches whose labels are in taken. It ignores labels that the condition does not have.
 func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
@@ -179,8 +179,7 @@ func boolLabel(b bool) string {
 	return "false"
 }
 
-// indirect follows pointers and interfaces, but at most ten of them, since a pointer may point to itself. If it reaches a nil, it returns
-// the zero Value.
+// indirect follows up to ten pointers and interfaces; a pointer may point to itself. If it reaches a nil, it returns the zero Value.
 func indirect(v reflect.Value) reflect.Value {
 	for range 10 {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -201,7 +200,7 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField returns the first exported field that has the given JSON name or, without a JSON name, the given Go name in upper or lower
+// structField returns the first exported field with the given JSON name. A field without a JSON name matches by its Go name, in upper or lower
 // case.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
@@ -215,8 +214,8 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// An alias class is the words that mean true, or the words that mean false. If no edge has the exact label of an answer, the label matches
-// the edges labelled with a word of its class. For gates the classes have more words.
+// An alias class contains the words that mean true, or the words that mean false. If no edge has the exact label of an answer, the label matches
+// the edges labelled with a word of its class. For gates the classes contain more words.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{
@@ -224,7 +223,7 @@ var (
 		"rejected": false, "reject": false, "false": false, "no": false,
 	}
 
-	// The words of the alias classes, in the order in which messages list them.
+	// The words of the alias classes, in the order in which error messages list them.
 	aliasWords     = []string{"true", "yes", "false", "no"}
 	gateAliasWords = []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
 )
@@ -235,7 +234,7 @@ type router struct {
 	byLabel  map[string]int32 // the label ids, for exact matches
 	aliases  map[string]bool  // the alias classes of this kind of node
 	fallback int32            // the id of "default", or -1
-	ids      []int32          // 0, 1, 2, ...: a route with one label is a sub-slice, so it needs no allocation
+	ids      []int32          // 0, 1, 2, ...: a route with one label is a sub-slice, which needs no allocation
 }
 
 func newRouter(gate bool) *router {
@@ -258,8 +257,8 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// answer renders the answer of a condition: value is the answer, labels are its labels. It returns "" if the text
-// would only repeat the labels of the branches taken.
+// answer renders the answer of a condition. value is the answer, and labels are its labels. It returns "" if the text would only repeat the
+// labels of the taken branches.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""
@@ -294,9 +293,9 @@ func (r *router) names(ids []int32) string {
 	return strings.Join(list, ", ")
 }
 
-// route returns the ids of the out-edges' labels that match one of the given labels: exactly, else by alias class. If none matches, it
-// returns the id of the label "default", if there is one. matched reports whether there is a match or a default; for a condition without
-// labelled edges it is true.
+// route returns the ids of the out-edges' labels that match the given labels. If no out-edge has a given label, this label matches the
+// labels of its alias class. If nothing matches, route returns the id of the label "default", if there is one. matched reports whether
+// there is a match or a default; for a condition without labelled edges it is true.
 func (r *router) route(labels []string) (taken []int32, matched bool) {
 	if len(r.labels) == 0 {
 		return nil, true
@@ -333,10 +332,10 @@ func (r *router) route(labels []string) (taken []int32, matched bool) {
 	return taken, taken != nil
 }
 
-// unusedAnswer is the warning about a condition whose answer nothing uses.
+// unusedAnswer is the warning about a condition whose answer has no effect.
 type unusedAnswer struct{}
 
-// Error says what would use the answer.
+// Error describes how the answer could be used.
 func (unusedAnswer) Error() string {
 	return "nothing uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 }
@@ -344,10 +343,10 @@ func (unusedAnswer) Error() string {
 // Is reports whether target is [ErrNoMatch].
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
-// checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used. An out-edge
-// uses the answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A guard
-// or test in Go at a later node may look at the answer, so such a guard or test prevents the warning. An edge into the end node does not
-// count as a successor, since the end node sees all results.
+// checkAnswers warns of a condition, or a gate with declared choices, that has successors although its answer has no effect. An out-edge uses the
+// answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A guard or test in Go of a
+// later node may look at the answer, so it prevents the warning. An edge into the end node does not make the end node a successor here, since the
+// end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -390,8 +389,8 @@ func (n *node) answers() bool {
 	return n.TestExpr == "" || n.Kind == "" || n.Kind == KindCondition
 }
 
-// seenByFunctions reports for each node whether a guard or test of a later node may look at it. Those in Go may look at any node, and so
-// may a text that does not list the nodes that it names.
+// seenByFunctions reports, for each node, whether a guard or test of a later node may look at the node. A Go function may look at any ancestor of
+// its node, and so may a text that does not list the nodes that it names.
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))
@@ -411,8 +410,7 @@ func (c *compiler) looks(r machine.Ref) bool {
 	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
 }
 
-// isAnswerOfLoop reports whether a warning is about an unused answer in the graph of a loop, although the loop's test
-// uses the answer or may use it.
+// isAnswerOfLoop reports whether a warning about an unused answer is wrong because the enclosing loop has a test that uses or may use the answer.
 func (c *compiler) isAnswerOfLoop(warning error) bool {
 	p, ok := warning.(*Problem)
 	if !ok || !errors.Is(p.Err, unusedAnswer{}) {
@@ -435,19 +433,18 @@ type evaluator = interface {
 	Parse(text string) (Expression, error)
 }
 
-// Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and any number of runs may evaluate it at once.
+// Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and several runs may evaluate it at once.
 //
-// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check. It
-// reports the error of a condition, of a loop's test and, if the graph has StrictGuards, of a guard. Without StrictGuards the error of a
-// guard is a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the
-// expression can see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as
-// with [View.Has], need not pass the node's id to ancestor: the expression then does not count as naming the node. The function input
-// returns nil for the name of a root input that a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
+// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check, and reports
+// its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard
+// is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression can see, and an
+// error that matches [ErrNotAncestor] for any other id. If an expression only asks whether a node exists, as with [View.Has], it need not call
+// ancestor for the node: it then does not count as naming the node. input returns nil for the name of a root input that a run can have, and an
+// error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
-	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] says whether the value lets the node run. The
-	// View is the View of the expression's node: it shows only the node's ancestors. The context has the values of the run's context and
-	// a deadline of one second. It does not end with the run, since the guard of a cleanup node is evaluated while the run is being
-	// stopped.
+	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] determines whether the value lets the node run. The View
+	// belongs to the expression's node and shows only the node's ancestors. The context has the values of the run's context and a deadline of one
+	// second. It does not end with the run, since the guard of a cleanup node is evaluated while the run is being stopped.
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
@@ -466,8 +463,8 @@ func evaluate(e Expression, v View) (any, error) {
 	return e.Evaluate(ctx, v)
 }
 
-// Truthy reports whether a guard whose expression has this value lets its node run. It returns false for false, null, zero,
-// the empty string, empty collections and the string "false", to which templates render false.
+// Truthy reports whether a guard whose expression has the value v lets its node run. It returns false for false, null, zero, the empty string,
+// empty collections and the string "false", to which templates render false.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -496,17 +493,18 @@ func Truthy(v any) bool {
 	return true
 }
 
-// lowered holds the functions and contracts into which the texts and schemas of a node were compiled. Runs use them in place of the texts
-// and schemas.
+// lowered holds the functions and contracts into which the texts and schemas of a node were compiled. Runs use them instead of the texts and
+// schemas.
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
 	until         Expression // for a loop
 	input, output Contract
+	answer        Contract // for a gate
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the checker of the text in a field. If warns is set, an error of the checker is only a warning.
+// fieldChecker is the checker of the text in a field. If warns is true, an error of the checker is only a warning.
 type fieldChecker struct {
 	field string
 	checker
@@ -520,8 +518,8 @@ func (l *lowered) look(field string, e Expression, warns bool) {
 	}
 }
 
-// checkTexts runs the checkers of guards and conditions, when the ancestors of the nodes are known. It skips a pruned plan, which may
-// lack nodes that the plan of another trigger has.
+// checkTexts calls the checkers of guards and conditions, once the ancestors of the nodes are known. It skips a pruned plan, which may lack nodes
+// that the plan of another trigger has.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
 		return
@@ -538,8 +536,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted returns the function ancestor, wrapped to record the ids that a text names. If the text is
-// the test of a loop, its ids are nodes of the loop's graph, and loop is the id of the loop; otherwise loop is "".
+// noted wraps ancestor so that it records the ids that a text names. If the text is the test of a loop, its ids are nodes of the loop's graph,
+// and loop is the id of the loop. Otherwise loop is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -550,8 +548,8 @@ func (c *compiler) noted(loop string, ancestor func(id string) error) func(id st
 	}
 }
 
-// checkTextsBeside runs the checkers of guards and conditions of a graph that has other problems. If its nodes cannot be numbered, ancestry
-// is not known: then a text may name any node of the graph.
+// checkTextsBeside calls the checkers of guards and conditions of a graph that has other problems. If the nodes of the graph cannot be numbered,
+// their ancestors are unknown, and a text may name any node of the graph.
 func (c *compiler) checkTextsBeside() {
 	if !c.broken {
 		c.number()
@@ -576,8 +574,7 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns the function that the checker of node r calls with an id. This function returns an error if r cannot see the node with
-// the id.
+// ancestor returns the function that node r's checker calls with an id. It returns an error if r cannot see the node with this id.
 func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
@@ -615,12 +612,18 @@ func (l *lowered) install(c *compiler, r machine.Ref) {
 		}
 		p.contracts[r] = [phaseCount]Contract{event.PhaseInput: l.input, event.PhaseOutput: l.output}
 	}
+	if l.answer != nil {
+		if p.answerContracts == nil {
+			p.answerContracts = map[machine.Ref]Contract{}
+		}
+		p.answerContracts[r] = l.answer
+	}
 }
 
 // lower compiles the texts and schemas of a node. It calls user code, so Compile holds no lock.
 func (c *compiler) lower(i int) {
 	n := c.g.nodes[i]
-	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil {
+	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil && (n.Gate == nil || n.Gate.Schema == nil) {
 		return
 	}
 	var l lowered
@@ -629,18 +632,18 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				v.blind = true // reading the output of a failed node must be no error here: with GuardAllow, the error would let the node run
+				v.blind = true // reading the output of a failed node must not be an error here: with GuardAllow the error would let the node run
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
 		case err != nil && c.g.StrictGuards:
 			c.keep(err)
-		default: // the guard fails whenever it is evaluated, and GuardErrors says what follows
+		default: // the guard fails at each evaluation, and GuardErrors determines what follows
 			l.when = func(View) (bool, error) { return false, err }
 		}
 	}
 	if n.TestExpr != "" {
-		// A condition that cannot decide fails its node under every policy, so Compile reports the problem now.
+		// A condition that cannot decide fails its node under every policy, so Compile reports the problem at once.
 		e, err := c.parse(n, "TestExpr", n.TestExpr)
 		if err != nil {
 			c.keep(err)
@@ -651,6 +654,9 @@ func (c *compiler) lower(i int) {
 	l.until = c.parseUntil(n)
 	l.input = c.contract(n, "InputSchema", n.InputSchema)
 	l.output = c.contract(n, "OutputSchema", n.OutputSchema)
+	if n.Gate != nil {
+		l.answer = c.contract(n, "Gate.Schema", n.Gate.Schema)
+	}
 	if c.lowered == nil {
 		c.lowered = map[int32]*lowered{}
 	}
@@ -675,9 +681,9 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, such a node runs if its guard is a text. It
-// fails if its guard is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the
-// log, in NodeResult.GuardErr and in Result.Warnings.
+// GuardPolicy determines what happens to a node whose guard fails to decide. By default, the node runs if its guard is a text, and fails if its guard
+// is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the log, in
+// NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.

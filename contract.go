@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. Any number of
-// goroutines may use it at once.
+// Contract checks the inputs or the output of a node, or the answers of a gate: see Node.InputSchema, Node.OutputSchema and Gate.Schema. Several
+// goroutines may use a Contract at once.
 type Contract interface {
 	// Check returns the violations in a value, or nothing if the value conforms. It must not change the value.
 	Check(value any) []Violation
@@ -21,10 +21,10 @@ type Contract interface {
 
 // Violation is one way in which a value breaks its contract.
 type Violation struct {
-	// Path is the place in the value, as a JSON pointer; empty for the whole value. The path of a missing field is the path that the field
-	// would have.
+	// Path is the place in the value, as a JSON pointer. It is empty for the whole value. For a missing field it is the path that the field would
+	// have.
 	Path string `json:"path"`
-	// Message says what is wrong there.
+	// Message describes what is wrong at this place.
 	Message string `json:"message"`
 }
 
@@ -43,8 +43,8 @@ type schemaCompiler = interface {
 
 const phaseCount = event.PhaseOutput + 1
 
-// ContractError is the error of a node whose inputs or output violate its contract. The cause is [CauseContractInput]
-// or [CauseContractOutput].
+// ContractError is the error of a node whose inputs or output violate its contract. The cause is [CauseContractInput] or [CauseContractOutput].
+// If an answer violates the Schema of a [Gate], its error unwraps to a ContractError of the output.
 type ContractError struct {
 	Phase      event.Phase
 	Violations []Violation
@@ -52,6 +52,10 @@ type ContractError struct {
 
 // Error lists at most five violations, and counts the others.
 func (e *ContractError) Error() string {
+	return fmt.Sprintf("%v_contract_violation: %s", e.Phase, e.list())
+}
+
+func (e *ContractError) list() string {
 	const most = 5
 	var parts []string
 	for i, v := range e.Violations {
@@ -61,7 +65,7 @@ func (e *ContractError) Error() string {
 		}
 		parts = append(parts, foreign.Shorten(v.String()))
 	}
-	return fmt.Sprintf("%v_contract_violation: %s", e.Phase, strings.Join(parts, "; "))
+	return strings.Join(parts, "; ")
 }
 
 func isContract(schema any) bool {
@@ -94,10 +98,9 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 	return contract
 }
 
-// The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
-// moderator judges the output before the contract does. Inputs are judged once, when the node has its slot and before it has
-// started; a node whose inputs are refused changes from ready to failed. Outputs, including a fallback's, are judged within
-// the attempt.
+// The two sides of a step are judged in mirrored order: inputs first by the contract and then by the moderator, and the output first by the
+// moderator and then by the contract. Inputs are judged once, when the node has its slot and has not started. A node whose inputs are refused
+// changes from ready to failed. Outputs, including the output of a fallback, are judged within the attempt.
 
 // moderator is the function given to [Moderate].
 type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
@@ -118,7 +121,7 @@ type ModerationError struct {
 	Err error
 }
 
-// Error lists the moderator's reasons, or says why it could not judge.
+// Error lists the moderator's reasons, or returns why it could not judge.
 func (e *ModerationError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
@@ -129,7 +132,7 @@ func (e *ModerationError) Error() string {
 // Unwrap returns Err.
 func (e *ModerationError) Unwrap() error { return e.Err }
 
-// Moderation says whether the run's moderator judges the inputs of a step, its output or both, see [Moderate].
+// Moderation determines whether the run's moderator judges the inputs of a step, its output or both: see [Moderate].
 type Moderation uint8
 
 // The values of Moderation.
@@ -158,12 +161,12 @@ func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
-// Moderate sets the run's moderator, which judges the inputs and outputs of the nodes that ask for it: see Node.Moderation. If the graph has
-// such a node and the run has no moderator, the run is refused with an error that matches [ErrNoModerator].
+// Moderate sets the run's moderator, which judges the inputs and outputs of the nodes whose Moderation field selects this. If the graph has such
+// a node and the run has no moderator, the run is refused with an error that matches [ErrNoModerator].
 //
-// check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, means that check could not judge the value,
-// which is then refused, too. In [event.PhaseInput] the value is the map of parameters, in [event.PhaseOutput] the result of the step;
-// check must not change it. The context is the attempt's: it ends with the attempt's timeout and when the node or the run is stopped.
+// check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, means that check could not judge the value, which is
+// then refused, too. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. check must
+// not change the value. Its context is the context of the attempt: it ends when the attempt times out, or the node or the run is stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -184,8 +187,8 @@ func (w *worker) admission() (refused attemptResult) {
 	return refused
 }
 
-// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. It runs as a part of the
-// attempt, so a panic or a Goexit fails the node.
+// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. Since it runs as a part of the attempt, a panic
+// or a Goexit fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
 	if n := r.plan.node(step.ref); r.plan.contracts[step.ref][event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) {
@@ -198,7 +201,7 @@ func (w *worker) admit() attemptResult {
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
 		r.st.Unlock()
-		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the stop or the timeout of the attempt decides the outcome, not this error
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // this error does not count: the stop or the timeout of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.Admitted(step.ref)
@@ -223,7 +226,7 @@ func (w *worker) judgeOutput(value any) (refused attemptResult) {
 	return refused
 }
 
-// inspect returns a result without an error if the value is accepted.
+// inspect judges a value. It returns a result without an error if the value is accepted.
 func (r *Run) inspect(step *Step, phase event.Phase, value any) (refused attemptResult) {
 	if phase == event.PhaseInput {
 		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
@@ -256,8 +259,8 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// refused logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the
-// attempt then ends with the timeout.
+// refused logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the attempt
+// then ends with the timeout.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {
@@ -277,7 +280,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 		return attemptResult{}
 	case refusal.Err == nil:
 		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
-	case step.ended() != nil: // the end of the attempt interrupted the judge, so the moderator has not refused the value
+	case step.ended() != nil: // the judge was interrupted by the end of the attempt, so the moderator has not refused the value
 		return attemptResult{err: refusal, kind: CauseStepError}
 	}
 	return attemptResult{err: refusal, kind: CauseModeration}
@@ -293,6 +296,26 @@ func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractEr
 		return &ContractError{Phase: phase, Violations: violations}
 	}
 	return nil
+}
+
+// judgeAnswer checks an answer against the Schema of a gate. The error is a [*ContractError].
+func (p *Plan) judgeAnswer(r machine.Ref, answer any) error {
+	contract := p.answerContracts[r]
+	if contract == nil {
+		return nil
+	}
+	if violations := contract.Check(answer); len(violations) > 0 {
+		return &ContractError{Phase: event.PhaseOutput, Violations: violations}
+	}
+	return nil
+}
+
+// refusalText returns the reason why an answer was refused. For a violated contract, it is the list of violations without the name of the phase.
+func refusalText(err error) string {
+	if violated, ok := err.(*ContractError); ok {
+		return violated.list()
+	}
+	return errorText(err)
 }
 
 // moderated calls a moderator to judge a value. It returns nil if the value is accepted.

@@ -14,29 +14,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Coordinator lets a host drive a run itself: from a workflow of a distributed engine, an event loop, a simulation. It is the executor
-// without goroutines, clock and context: the host calls the steps, reports their results and says what time it is. docs/driving.md has the
-// loop.
+// Coordinator lets a host drive a run itself: from a workflow of a distributed engine, an event loop or a simulation. It executes the run without
+// goroutines, a clock or a context: the host calls the steps, reports their results and sets the time. docs/driving.md shows the loop.
 //
-// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries,
-// timeouts, limits and gates. Given the same options, results and times in the same order, and the options [RunID] and [Random], a run behaves
-// the same each time.
+// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries, timeouts,
+// limits and gates. With the options [RunID] and [Random], a run behaves the same each time, provided that all options, results and times are the
+// same, in the same order.
 //
-// Only one goroutine at a time may call a Coordinator; a call during another one panics. Its methods call the functions of the graph, of
-// options and of codecs, and the sinks; none of these may call the Coordinator. Any goroutine may call the methods of its [Run]; their
-// effects happen in the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result].
-// [Run.Wait] waits for the call of Result, so use Run.Wait only on goroutines that do not call the Coordinator.
+// Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the functions of the graph, of options
+// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]; they take effect in the
+// next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this call,
+// so use Run.Wait only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
-// flight. The nodes need no Do: the host performs their steps.
+// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and calls that were in flight are made again. The
+// nodes need no Do: the host performs their steps.
 //
-// NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the
-// year 9999, which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. The last
-// four wait for other work or wrap the calls of steps.
+// NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the year 9999,
+// which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. A Coordinator cannot offer the
+// last four, since they wait for other work or wrap the calls of steps.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -96,9 +95,9 @@ func (c *Coordinator) Result() (*Result, error) {
 // Run returns the run, for its status, events, snapshots and Result, and to signal or stop it.
 func (c *Coordinator) Run() *Run { return c.run }
 
-// Next returns the next attempt that has begun; it returns each attempt once. The host then calls the attempt's step: in this process
-// with the Step, or in another process with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating]
-// and [Step.Do]. ok is false if no attempt has begun.
+// Next returns the next attempt that has begun. It returns each attempt once. The host then calls the attempt's step: in this process with the
+// Step, or in another process with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating] and [Step.Do].
+// ok is false if no attempt has begun.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -129,15 +128,15 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	return s.run.current(s.ref) == s
 }
 
-// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a
-// node, the value is ignored. Return applies all consequences of the result before it returns. If the run does not wait for the attempt,
-// because it was abandoned or its result has been reported, Return changes nothing and its error matches [ErrStale].
+// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a node,
+// the value is ignored. When Return returns, all consequences of the result have been applied. If the run does not wait for the attempt, because
+// it was abandoned or its result was already reported, Return changes nothing and its error matches [ErrStale].
 func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
 
 // Crash reports that the process of an attempt has died, and that this has happened more often in a row than the host allows. The node fails with
-// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. A node whose compensation crashes in this way cannot be
+// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. If the attempt was undoing a node, this node cannot be
 // undone. The node's error matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host that repeats the attempt in
 // another process does not call Crash.
 func (c *Coordinator) Crash(s *Step, err error) error {
@@ -178,8 +177,8 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns the next attempt whose step the host must ask to stop; it returns each attempt once. context.Cause(s) says why
-// the attempt must stop. The run waits for the attempt's result as long as [CancelGrace] says.
+// NextStop returns the next attempt whose step the host must stop. It returns each attempt once. context.Cause(s) is the reason why the attempt
+// must stop. The run waits for the attempt's result for the time of [CancelGrace].
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -197,8 +196,8 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	}
 }
 
-// Due returns the time for the next call of [Coordinator.Advance]: the next time at which a backoff, a pause, a grace, a timeout or the
-// wait for a rate ends. ok is false if the run waits for no time.
+// Due returns the time for the next call of [Coordinator.Advance]: the next time at which a backoff, a pause, a grace, a timeout or the wait for
+// a rate ends. ok is false if there is no such time.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -211,10 +210,10 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	return c.run.timeAt(first.Due), true
 }
 
-// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The
-// host then calls any method of the Coordinator, which performs the requests and removes the message. A host that has called
-// [Coordinator.Due] calls [Coordinator.Next] before it waits, since Due may have begun attempts. A message may also come without a reason.
-// A host with one goroutine does not need Wake.
+// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The host
+// then calls any method of the Coordinator, which performs the requests and removes the message. A host that has called [Coordinator.Due] must
+// call [Coordinator.Next] before it waits, since Due may have begun attempts. A message may also come without a request. A host with one
+// goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the run's clock to now and does everything that has fallen due. A time before the clock changes nothing.
@@ -238,7 +237,7 @@ func (c *Coordinator) Advance(now time.Time) {
 }
 
 // manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs. A worker is a job that the
-// Coordinator performs. A worker that would call a step stops until the host reports the result. A timer fires when the Coordinator
+// Coordinator performs. When a worker needs the result of a step, it stops until the host reports the result. A timer fires when the Coordinator
 // sets the clock past it. Everything else is the same as in other runs.
 //
 // The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
@@ -246,19 +245,19 @@ func (c *Coordinator) Advance(now time.Time) {
 type manual struct {
 	start  time.Time    // the zero of the run's clock
 	clock  atomic.Int64 // the run's clock
-	jobs   []*Run       // for each worker that has not begun, the Run that counts the worker
+	jobs   []*Run       // for each worker that has not begun: the Run that counts the worker
 	timers due.Queue[*manualTimer]
 	stops  []*Step // attempts whose contexts have ended
 
 	wake chan struct{} // a channel with room for one message
 	busy atomic.Bool   // a method of the Coordinator is running
-	told chan struct{} // closed when sinks and functions of Around have seen the end of the run
+	told chan struct{} // closed when sinks and functions of Around have been called for the end of the run
 
-	undos []undoCall // begun attempts to undo a node, until settle takes them
+	undos []undoCall // attempts to undo a node that have begun, until settle takes them
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
 	undoing map[*Step]*undo   // attempts to undo nodes, until the host reports their results
-	begun   []*Step           // begun attempts, of steps and of undoing, that Next has not returned
+	begun   []*Step           // begun attempts, to run or undo a node, that Next has not returned
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
@@ -291,8 +290,8 @@ func (s *Step) forHost() bool {
 	return n.Kind != KindTrigger && n.Test == nil
 }
 
-// handOver does everything that precedes the call of a step, and leaves the call to the host: the worker continues when the host reports
-// the result. If the inputs are refused, the attempt ends with the error of the refusal.
+// handOver does everything that precedes the call of a step. The host makes the call, and the worker continues when the host reports the
+// result. If the inputs are refused, the attempt ends with the error of the refusal.
 func (w *worker) handOver() (more bool) {
 	w.phase = phaseUser
 	res := w.admission()
@@ -322,7 +321,7 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 // settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // drain the channel before reading jobs and undos, so that the message about a later change stays in it
+	case <-h.wake: // drain the channel before reading jobs and undos; a later change then puts its message into the channel
 	default:
 	}
 	for {
@@ -366,7 +365,7 @@ func (h *manual) settle(r *Run) {
 	}
 }
 
-// conclude reports the end of the run to the functions of Around.
+// conclude calls the functions of Around for the end of the run.
 func (h *manual) conclude(r *Run) {
 	select {
 	case <-h.told:
@@ -379,32 +378,31 @@ func (h *manual) conclude(r *Run) {
 	}
 }
 
-// Values holds the values of a run that a host drives with a [machine.State]: the State has only the statuses. A [Run] does not need
-// Values. The methods of Plan that take Values follow the rules of runs. They depend only on the plan, the State, the Values and the
-// functions of the graph that they call. For composites, use a [Coordinator].
+// Values holds the values of a run that a host drives with a [machine.State], which itself contains only statuses. A [Run] does not need Values.
+// The methods of Plan that take Values follow the rules of runs. They depend only on the plan, the State, the Values and the functions of the
+// graph that they call. For composites, use a [Coordinator].
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
 	// Outputs has the outputs of completed nodes, by id.
 	Outputs map[string]any
-	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each error as a [*NodeError]. A
-	// host that needs the number of the attempt in the error stores a [*NodeError] itself.
+	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each error as a [*NodeError]. If the
+	// host needs the number of the attempt in the error, it must store a [*NodeError].
 	Errs map[string]error
 	// Merged are the parameters that [Plan.Check] has merged, by the id of the node.
 	Merged map[string]map[string]any
 	// Trigger is the payload of the event that started the run, if Fired is set.
 	Fired   bool
 	Trigger any
-	// Moderator judges the inputs of the nodes that ask for moderation, as the function of [Moderate] does; without a
-	// Moderator these nodes fail.
+	// Moderator judges the values of the nodes with Moderation, like the function of [Moderate]. Without a Moderator these nodes fail.
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this
-// order. A panic in one of them fails the node, except for a panic of the guard: then Node.GuardErrors decides what happens.
+// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this order.
+// A panic in one of them fails the node, except that after a panic of the guard Node.GuardErrors decides.
 //
-// Pass the verdict to [machine.State.Checked]. The error err says why the check fails the node, and guardErr says why the guard could not
-// decide. The map merged has the merged parameters of the node, for Values.Merged; it is nil if there are none.
+// Pass the verdict to [machine.State.Checked]. err is the reason why the node fails its check, and guardErr why the guard could not decide. merged
+// contains the merged parameters of the node, for Values.Merged, or is nil if there are none.
 func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
@@ -433,8 +431,8 @@ func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machi
 	return res.verdict, res.merged, res.err, res.guardErr
 }
 
-// Inputs returns the parameters of a node, by name, and the values that its predecessors delivered, by id, as in [Call]. If the node has a
-// check, call [Plan.Check] first.
+// Inputs returns the parameters of a node, by name, and the values that its predecessors delivered, by id, as in [Call]. If the node has a check,
+// call [Plan.Check] first.
 func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upstream map[string]any) {
 	of := kept{p, (*machine.Locked)(st), v}
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
@@ -459,12 +457,12 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 }
 
 // Conclude returns the outcome, for [machine.State.Settle], of an attempt that has returned the value or the error. It finds the branches that
-// the value takes, and the cause of an error. It checks the value against the node's output contract and recognizes a step that skips itself.
-// The error is not nil if the outcome is a failure. An attempt that suspends itself has the status [Suspended], for [machine.State.Suspend].
-// [Retry.Next] says whether the node has another attempt.
+// the value takes, and the cause of an error. It checks the value against the node's output contract and recognizes [Skip]. The error is not nil
+// if the outcome is a failure. For an attempt that suspends, the outcome has the status [Suspended], for [machine.State.Suspend]. [Retry.Next]
+// says whether the node gets another attempt.
 //
-// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude accepts any answer,
-// also "timeout" for a gate whose Timeout has passed. An answer that is no choice of the gate takes no branch.
+// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude accepts any answer, and
+// also "timeout" for a gate whose Timeout has passed. An answer that is not a choice of the gate takes no branch.
 func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
@@ -512,9 +510,9 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
 }
 
-// RunStatus returns the status of a run whose State is Done, as its Result would have it: the status of [machine.State.RunStatus], unless the end
-// node has failed or returned an [EndVerdict]. The cause says why the run was stopped as a whole, or that its end node failed. While the State is
-// not Done, the status is [RunRunning].
+// RunStatus returns the status that the Result of a run has when the State is Done. This is the status of [machine.State.RunStatus], unless the
+// end node has failed or returned an [EndVerdict]. The cause is the reason why the run was stopped as a whole, or reports that its end node
+// failed. Until the State is Done, the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
 	s.Lock()
@@ -530,8 +528,8 @@ func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status 
 	return x.status, x.degraded, x.cause
 }
 
-// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it. It returns nil for
-// a node without a sub-graph.
+// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the enclosing graphs. It returns nil for a node
+// without a sub-graph.
 func (p *Plan) Sub(r machine.Ref) *Plan {
 	if r < 0 || int(r) >= len(p.names) {
 		return nil
@@ -539,7 +537,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept implements the interface source with Values and a State.
+// kept implements source with Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -576,9 +574,18 @@ func (k kept) input(name string) (any, bool) {
 	return nil, false
 }
 
+func (k kept) eachInput(f func(name string)) {
+	for name := range k.v.Root {
+		f(name)
+	}
+	for i := range k.plan.inputs {
+		f(k.plan.inputs[i].Name)
+	}
+}
+
 func (k kept) failureOf(ref machine.Ref) error { return k.node(ref).Err }
 
-// node returns what a View shows of a node: its status, with the output and the error at this moment.
+// node returns what a View shows of a node: its status, its output and its error at this moment.
 func (k kept) node(ref machine.Ref) NodeData {
 	k.st.Lock()
 	defer k.st.Unlock()
@@ -606,7 +613,7 @@ func (k kept) nodeError(ref machine.Ref) error {
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
-// stopErrors are the errors of stopped nodes for which Values.Errs has no error.
+// stopErrors maps the causes of stopped nodes to errors, for nodes that are not in Values.Errs.
 var stopErrors = map[CauseKind]error{
 	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseBudget: ErrBudget, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
@@ -702,8 +709,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking is the source of the View of a guard or a condition. It keeps the error of the first question that the View cannot answer. It
-// looks up only what the function asks for, so its cost does not depend on the number of ancestors.
+// asking is the source of the View of a guard or a condition. It stores the error of the first question that the View cannot answer. It looks up
+// only what the function asks for, so its cost does not depend on the number of ancestors.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -724,15 +731,15 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// misses keeps an error if a guard or a condition has asked for a node that is not its ancestor.
+// misses stores an error if a guard or a condition has asked for a node that is not an ancestor.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)
 	}
 }
 
-// asksFor records that the function has asked for the status or the error of an ancestor that failed or was stopped. For a
-// View without an asking, a is nil.
+// asksFor records that the function has asked for the status or the error of an ancestor that failed or was stopped. a may be nil: not every View
+// has an asking.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -749,7 +756,7 @@ func (a *asking) reads(id string) {
 	}
 }
 
-// input returns a root input. If there is none with this name, input records an error.
+// input returns a root input. If the run has no root input with this name, input stores an error.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
 		a.err = a.of.plan.notInput(name)
@@ -757,7 +764,7 @@ func (a *asking) input(name string) (value any, ok bool) {
 	return value, ok
 }
 
-// slip joins the kept error with err, the error of the guard or the condition itself.
+// slip joins the stored error with err, the error of the guard or the condition itself.
 func (a *asking) slip(err error) error {
 	if failed, ok := a.unread(); ok && a.err == nil {
 		ref, _ := a.of.plan.find(failed)
@@ -777,15 +784,15 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls makes the run call the function by in place of each guard, fallback and test of a condition or a loop, whether it is a Go
-// function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback".
-// The function by either invokes the function call and returns its results, or returns recorded ones. So an engine that replays histories
-// can record the results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also
-// reports which questions to the [View] had no answer. The run uses the results of the function by; a value of another type fails the
-// call with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
+// GraphCalls sets a function that the run calls instead of each guard, each fallback, and each test of a condition or a loop, whether it is a Go
+// function or a text. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". by either calls its
+// argument call and returns the results of this call, or returns recorded results. So an engine that replays histories can record the results of
+// functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View]
+// had no answer. The run uses the results of by; a value of another type fails the call with an error that matches [ErrBadValue]. The option's
+// error matches [ErrBadOption] if by is nil.
 //
-// The run calls the function by without a lock, and the function may block. Several goroutines may call it at once, unless [Limit] is 1. A
-// call is identified by its path, its field, and its place among the calls of its node.
+// The run calls by without a lock, and by may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by its
+// path, its field, and its position among the calls of its node.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -796,7 +803,7 @@ func GraphCalls(by func(path, field string, call func() (any, error)) (any, erro
 	})
 }
 
-// byHost lets the function of GraphCalls make a call.
+// byHost makes a call through the function of GraphCalls.
 func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)) (value T, err error) {
 	got, err := r.cfg.graphCalls(r.path(ref), field, func() (any, error) { return call() })
 	if err != nil {
@@ -809,9 +816,8 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a guard or a test. The error that it returns also reports the questions to the View that had no answer, so a host that
-// records the error records these questions, too. If the function panics, judged does not return; the run then adds the questions to the
-// error for the panic.
+// judged calls a guard or a test. The returned error also reports the questions to the View that had no answer, so a host that records the error
+// records these questions, too. If the function panics, judged does not return. The run then adds the questions to the error for the panic.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)
@@ -841,8 +847,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot records that a condition has asked for no failure: it makes the condition's list asked empty, since nil means that the
-// questions are not known.
+// askedOrNot records that a condition has asked for no failure. It makes the condition's list asked empty but not nil, since a nil list means
+// that the questions are unknown.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -859,7 +865,7 @@ func (r *Run) askedOrNot(ref machine.Ref) {
 	}
 }
 
-// callLoop calls the test of a loop; its View shows the run of the last iteration.
+// callLoop calls the test of a loop. Its View shows the run of the last iteration.
 func (r *Run) callLoop(ref machine.Ref, of *Run) (again bool, err error) {
 	call := func() (bool, error) {
 		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })

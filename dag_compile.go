@@ -14,33 +14,31 @@ import (
 
 const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are int32
 
-// compile turns a graph into a plan, or reports all problems. It takes time linear in the nodes and edges, except for one
-// sort.
-//
-// The steps build on one another: first come the ids, then the edges between them, then the tiers, which number the nodes, and then
-// everything that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found
-// problems.
+// compile turns a graph into a plan, or reports all problems. Its time is linear in the nodes and edges, except for one sort.
+// Each step needs the results of earlier steps. First come the ids, then the edges between them, then the tiers, which number the nodes, and then
+// everything that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found problems.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
-	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
-	return c.compile()
+	return n.compiler(g, outer).compile()
 }
 
-// compileInside compiles a graph that a node of plan p expands into.
+// compileInside compiles a graph into which a node of plan p expands.
 func (p *Plan) compileInside(g *Graph) (*Plan, error) {
-	n := nesting{within: []*Graph{nil}} // the nil stands for the graphs around g, which cannot be inside g
+	n := nesting{within: []*Graph{nil}} // nil stands for the enclosing graphs, which g cannot contain
 	inner, ps := n.compile(g, p.force)
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node. The node stands for an item of a map, and it has the inputs of the map.
+// compileItem compiles a graph of one node, which represents an item of a map and has the inputs of the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
-	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
+	c := n.compiler(g, outer)
+	c.isItem = true
 	return c.compile()
 }
 
-// compilePruned compiles the part of a valid graph that a trigger leads to. It does not report edges to pruned nodes.
+// compilePruned compiles the part of a valid graph to which a trigger leads. It does not report edges to pruned nodes.
 func (n *nesting) compilePruned(g *Graph) (*Plan, *problems) {
-	c := compiler{g: g, nesting: n, force: n.inForce(g, nil), problems: problems{graph: g.Name}, isPruned: true}
+	c := n.compiler(g, nil)
+	c.isPruned = true
 	return c.compile()
 }
 
@@ -97,28 +95,29 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that the steps of compile pass to one another. Nodes are identified by their indices of declaration until the
-// method number has run, and by their Refs afterwards.
+// compiler holds the results that the steps of compile pass on. Until number has run, a node is identified by its declaration index, and
+// afterwards by its Ref.
 type compiler struct {
 	problems
-	g *Graph
-	p *Plan
+	g     *Graph
+	p     *Plan
+	block *planBlock
 	*nesting
 	*force
-	subs   map[int32]*Plan // the plans of the composites, by index of declaration; nil for a graph that does not compile
-	isItem bool            // the graph stands for an item of a map
+	subs   map[int32]*Plan // by declaration index: the plan of a composite; nil for a graph that does not compile
+	isItem bool            // whether the graph represents an item of a map
 
-	isPruned bool // the graph is the part of another graph to which a trigger leads
-	broken   bool // ids, edges or join rules have problems, so that the nodes cannot be numbered
+	isPruned bool // whether the graph is the part of another graph to which a trigger leads
+	broken   bool // whether ids, edges or join rules have problems, so that the nodes cannot be numbered
 
-	names  []string         // the ids of the nodes, by index of declaration
+	names  []string         // by declaration index: the ids of the nodes
 	index  index.Table      // of names
-	ports  map[int32]*ports // the declared Outputs of nodes, by index of declaration
+	ports  map[int32]*ports // by declaration index: the declared Outputs of nodes
 	end    int32            // the end node, or -1
 	b      machine.Builder  // builds the net
-	n      *machine.Net     // the plan's net; nil until the method number has run
-	edges  []machine.Edge   // From and To are indices of declaration; once the builder exists, it owns the slice
-	origin []int            // for each edge, its index in g.edges; nil while no edge is left out
+	n      *machine.Net     // the plan's net; nil until number has run
+	edges  []machine.Edge   // From and To are declaration indices; the builder owns the slice once it exists
+	origin []int            // for each edge its index in g.edges; nil until an edge is left out
 	terms  []*terms         // by edge; nil if no edge has any
 
 	member  [][]int32          // by Ref: the groups of the node
@@ -132,13 +131,13 @@ type compiler struct {
 	inputIndex map[string]int
 }
 
-// traits record what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
+// traits record what occurs in the graph, so that later steps skip searches that would find nothing.
 type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named returns a message if a required name is empty or taken. The argument what is the name of the list in messages; number
-// is the place of the required name in the list, from 1.
+// named returns an error message if a required name is empty or already used. what is the name of the list in messages, and number is the
+// position of the required name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -223,7 +222,7 @@ func (c *compiler) resolveEdges() {
 		e := &c.g.edges[i]
 		from, okFrom := c.find(e.from)
 		to, okTo := last, true
-		if to < 0 || c.names[to] != e.to { // the target is often the same as the previous edge's
+		if to < 0 || c.names[to] != e.to { // the target is often the target of the previous edge
 			to, okTo = c.find(e.to)
 		}
 		if !okFrom || !okTo || from == to || from == c.end {
@@ -267,8 +266,8 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut is called before the compiler leaves out edge i of the graph. The first call makes c.origin, since from then on the compiler's
-// edges have other numbers than the graph's.
+// leaveOut is called before the compiler omits edge i of the graph. The first call creates c.origin, since from then on the compiler's edges have
+// numbers other than the graph's.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return
@@ -287,13 +286,13 @@ func (c *compiler) declaredEdge(e int32) int {
 	return c.origin[e]
 }
 
-// find finds a node's index of declaration.
+// find returns a node's declaration index.
 func (c *compiler) find(id string) (int32, bool) {
 	i, ok := c.index.Find(c.names, id)
 	return int32(i), ok
 }
 
-// The method name returns the text by which a [Problem] names the edge.
+// name returns the text by which a [Problem] names the edge.
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
 
 // addTerms records the terms of the last edge.
@@ -353,8 +352,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	case OnAlways:
 		r.Flags |= machine.EdgeAlways
 	}
-	// A label on an edge into the end node is a branch like any other. It is ignored if the source is a plain step,
-	// whose output has no labels, or if the edge does not wait for success.
+	// A label on an edge into the end node is a branch like any other. The label is ignored if the source is a plain step, whose output has no
+	// labels, or if the edge does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
 		r.Flags |= machine.EdgeLabelled
 	}
@@ -363,8 +362,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	}
 }
 
-// duplicateEdges reports edges that are declared twice. Parallel edges that differ in parameter, key, label or outcome are
-// allowed.
+// duplicateEdges reports edges that are declared twice. Several edges between two nodes are allowed if they differ in parameter, key, label or
+// outcome.
 func (c *compiler) duplicateEdges() {
 	type key struct {
 		from              machine.Ref
@@ -401,7 +400,7 @@ func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
-// nodeInstead calls the method instead for an unknown node id.
+// nodeInstead calls instead for an unknown node id.
 func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
@@ -517,7 +516,7 @@ func (c *compiler) controlEdges(i int) (n int) {
 	return n
 }
 
-// checkNames reports names that are empty or taken.
+// checkNames reports names that are empty or already used.
 func checkNames(what, field string, names []string, bad report) {
 	if len(names) == 0 {
 		return
@@ -631,32 +630,33 @@ func (c *compiler) schedule() {
 	}, priorities)
 }
 
-// Problem is a problem in a [GraphError], or a warning of a plan, with its place in the graph. It unwraps to its Err, such as [ErrBadJoin].
+// Problem is a problem in a [GraphError], or a warning of a plan, with its place in the graph. Its Unwrap returns Err, such as [ErrBadJoin].
 type Problem struct {
-	// Graph is empty if the problem is in the outermost graph. For a problem in the Sub of a composite it is the path of the
-	// composite: ids joined by slashes.
+	// Graph is empty if the problem is in the outermost graph. For a problem in the Sub of a composite it is the path of the composite: ids
+	// joined by slashes.
 	Graph string
 	// Node is the id of the node; in problems from [Mux.Check] it is the path. It is empty if an edge or the whole
 	// graph has the problem.
 	Node string
 	// Edge is the number, counted from 1, of the edge in the Edges of its graph, or 0. For a cycle, it is the edge that closes the
-	// cycle: the last one in the order of declaration.
+	// cycle: the edge of the cycle that was declared last.
 	Edge int
 	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
 	// several fields together have the problem. Indices in Field begin at 0.
 	Field string
 	// Suggestion is the existing name that the author probably meant, or empty.
 	Suggestion string
-	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. It is nil if the problem is not a
-	// cycle of edges. If Cycle is not nil, Err matches [ErrCycle].
+	// Cycle lists the nodes of a cycle. Each node is followed by its successor, and the last node by the first. Cycle is nil if the problem is
+	// not a cycle of edges. If Cycle is not nil, Err matches [ErrCycle].
 	Cycle []string
 	// Err is the error without the names of graph, node and edge.
 	Err error
 
 	owner string // the beginning of Error's text, such as `edge "x" -> "y": `, if the compiler found the problem
+	group string // the name of a group, if the problem is that this group has an effect only if processes share it
 }
 
-// Error names the graph, if it is not the outermost one, and the node or the edge.
+// Error names the graph, if it is not the outermost graph, and the node or the edge.
 func (p *Problem) Error() string {
 	text := p.owner
 	switch {
@@ -678,8 +678,7 @@ func (p *Problem) Error() string {
 // Unwrap returns Err.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// insideOf returns a problem inside a composite as a problem of the graph that has the composite as a node. The argument id is the id of
-// the composite.
+// insideOf returns a problem inside a composite as a problem of the graph that contains the composite. id is the id of the composite.
 func insideOf(id string, err error) error {
 	p, ok := err.(*Problem)
 	if !ok {
@@ -695,7 +694,7 @@ func insideOf(id string, err error) error {
 // report adds a problem in a field of a node.
 type report func(kind error, field, format string, args ...any)
 
-// problems collects the problems of a graph, up to a number that people can read.
+// problems collects the problems of a graph, up to a number that a person can read.
 type problems struct {
 	graph string
 	list  []error
@@ -722,8 +721,7 @@ func problemOf(node, field, format string, args ...any) *Problem {
 	return p
 }
 
-// add adds a problem of the whole graph; ofNode adds a problem of a node. Both return the problem, so that the caller
-// can add details.
+// add adds a problem of the whole graph, and ofNode a problem of a node. Both return the problem, so that the caller can add details.
 func (ps *problems) add(format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	ps.keep(p)
@@ -736,10 +734,10 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 	return p
 }
 
-// warn adds a warning to the plan: p describes something that is valid, but probably a mistake.
+// warn adds a warning to the plan: p describes something that is valid but probably a mistake.
 func (c *compiler) warn(p *Problem) { c.p.warnings = append(c.p.warnings, p) }
 
-// ofEdge adds a problem of an edge, by its index of declaration.
+// ofEdge adds a problem of an edge. i is the edge's declaration index.
 func (c *compiler) ofEdge(i int, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	p.Edge, p.Field, p.owner = i+1, field, "edge "+c.g.edges[i].name()+": "
@@ -779,8 +777,8 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// The method instead calls the function of the same name for a problem to be added. If the list of problems is full, it returns an empty
-// hint and does not call choices.
+// instead calls the function instead for a problem that is about to be added. If the list of problems is full, it returns an empty hint and does
+// not call choices.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -790,8 +788,8 @@ func (ps *problems) instead(written string, choices func() []string) hint {
 	return hint{instead(written, names), meant}
 }
 
-// mostLikely calls didYouMean. If the list of problems is full, it returns an empty hint instead, since comparing many names with many
-// choices takes long.
+// mostLikely calls didYouMean. If the list of problems is full, it returns an empty hint instead, since comparing many names with many choices
+// takes long.
 func (ps *problems) mostLikely(written string, choices []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -799,15 +797,15 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 	return ps.didYouMean(written, choices)
 }
 
-// The method didYouMean calls the function didYouMean for a problem to be added.
+// didYouMean calls the function didYouMean for a problem that is about to be added.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of a parameter that has no merge strategy although several nodes deliver it, and all of these nodes run unless
-// something fails: then all values but the last are lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate
-// failures, since such nodes often deliver in place of one another.
+// checkMerges warns of a parameter without a merge strategy if several nodes deliver it and all of these nodes run unless something fails: all
+// values but the last would be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only
+// one of several such nodes delivers.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -846,16 +844,16 @@ func (c *compiler) checkMerges() {
 	}
 }
 
-// joinsAll reports whether the node waits for all nodes before it to succeed.
+// joinsAll reports whether the node runs only if all its predecessors succeed.
 func (c *compiler) joinsAll(r machine.Ref) bool {
 	n := c.p.node(r)
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
 
-// runsAnyway reports for each node whether it runs unless a node fails, is stopped or skips itself.
+// runsAnyway reports, for each node, whether the node runs unless a node fails, is stopped or skips itself.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
-	for r := range runs { // Refs have the order of the tiers, so the predecessors have been judged
+	for r := range runs { // Refs are in the order of the tiers, so the predecessors have already been judged
 		n := c.p.node(machine.Ref(r))
 		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(machine.Ref(r)) &&
 			!slices.ContainsFunc(n.Ports, func(port Port) bool { return port.Required }) &&
@@ -865,4 +863,31 @@ func (c *compiler) runsAnyway() []bool {
 			})
 	}
 	return runs
+}
+
+// warnOfOutcomes warns of a node to which both the success and the failure of another node lead, without a parameter: such a node always runs.
+func (c *compiler) warnOfOutcomes(r machine.Ref) {
+	if c.terms == nil || c.isPruned {
+		return
+	}
+	var failures map[machine.Ref]bool // the sources of catch edges without a parameter and without causes
+	for _, i := range c.n.In(r) {
+		if e := c.n.Edge(i); e.Flags&machine.EdgeFailure != 0 && c.p.termsOf(i).Param == "" && len(c.p.termsOf(i).Causes) == 0 {
+			if failures == nil {
+				failures = map[machine.Ref]bool{}
+			}
+			failures[e.From] = true
+		}
+	}
+	if failures == nil {
+		return
+	}
+	for _, i := range c.n.In(r) {
+		e := c.n.Edge(i)
+		if e.Flags&(machine.EdgeFailure|machine.EdgeAlways|machine.EdgeLabelled|machine.EdgeData) == 0 && c.p.termsOf(i).Param == "" && failures[e.From] {
+			from := c.p.names[e.From]
+			c.warn(problemOf(c.p.node(r).ID, "In", "%w: it runs whether %s succeeds or fails, since edges for both outcomes lead here: remove one of them, or use %v", ErrBadEdge, quoteID(from), OnAlways))
+			delete(failures, e.From)
+		}
+	}
 }

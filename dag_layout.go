@@ -11,17 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. Afterwards
-// edges name nodes by Ref.
+// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From then on edges name nodes by
+// Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
-	both := &struct { // one allocation
-		Plan
-		own shared
-	}{}
-	p := &both.Plan // assigned field by field, since Go would build a literal elsewhere and copy it
+	p := &c.block.Plan // set field by field, since for a literal Go would allocate twice
 	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
-	p.shared, p.force, p.index = &both.own, c.force, c.index
+	p.shared, p.force, p.index = &c.block.own, c.force, c.index
 	c.p, c.n = p, &p.net
 	p.stepless = c.b.Number(c.n, c.names)
 	p.names, p.declared, p.decl, p.end = c.n.Numbering()
@@ -37,7 +33,9 @@ func (c *compiler) number() {
 		}
 		slices.Sort(p.slashed)
 	}
-	p.index.Move(func(i int) int { return int(p.declared[i]) })
+	if !slices.IsSorted(p.declared) { // otherwise each node keeps its place
+		p.index.Move(func(i int) int { return int(p.declared[i]) })
+	}
 	for r, i := range p.decl {
 		if l := c.lowered[i]; l != nil {
 			l.install(c, machine.Ref(r))
@@ -144,14 +142,15 @@ func (c *compiler) resolve(r machine.Ref) {
 	}
 }
 
-// observes reports whether the node, with this join rule, observes failures by default.
+// observes reports whether, by default, a node with this join rule only observes failures.
 func (n *node) observes(join Join) bool {
 	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
 
-// The method branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
+// branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
+	var late []machine.Ref // sources of edges whose label is the answer of a gate under GateLabel
 	for i, t := range p.terms {
 		if e := c.n.Edge(int32(i)); e.Flags&machine.EdgeFailure != 0 {
 			c.b.Catch(int32(i), t.Causes)
@@ -161,6 +160,15 @@ func (c *compiler) branches() {
 				p.routers = append(p.routers, newRouter(p.node(e.From).Kind == KindGate))
 			}
 			c.b.Label(int32(i), p.routers[router].add(t.Label))
+			if t.Label == timeoutLabel {
+				late = append(late, e.From)
+			}
+		}
+	}
+	slices.Sort(late)
+	for _, r := range slices.Compact(late) {
+		if n := p.node(r); !c.isPruned && isGate(n) && n.Gate != nil && n.Gate.Timeout > 0 && n.Gate.OnTimeout == GateFail && len(n.declaredChoices()) == 0 {
+			c.warn(problemOf(n.ID, "Gate.OnTimeout", "%w: when its time is up the gate fails, and the edge labelled %q is not taken: set OnTimeout to %v", ErrBadValue, timeoutLabel, GateLabel))
 		}
 	}
 	if !c.b.Lay() {
@@ -194,8 +202,8 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports groups that a node names twice. In the outermost graph it also reports undeclared groups, at any depth: a node
-// names the group, and neither the node's graph nor a graph around it declares the group.
+// checkMembers reports groups that a node names twice. For the outermost graph it also reports undeclared groups that nodes at any depth name. A
+// group is undeclared if neither the node's graph nor an enclosing graph declares it.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
 		seen := make(map[string]bool, len(n.Groups))
@@ -225,23 +233,23 @@ func (c *compiler) checkMembers() {
 	}
 }
 
-// membership says that a node names a group.
+// membership records that a node names a group.
 type membership struct {
-	path  string // the path, in the graph passed to undeclared, of the composite around the node; empty if that graph itself has the node
+	path  string // the path, in the graph passed to undeclared, of the composite around the node; empty if the node is in that graph itself
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups
 	name  string
 }
 
-// undeclared returns the memberships in undeclared groups, for the nodes of g and of the graphs in g. A group is undeclared if neither
-// the node's graph nor a graph around it, up to g, declares it. Each membership appears once, with the first path to its node. The map
-// known has the results so far, by graph.
+// undeclared returns the memberships in undeclared groups, for the nodes of g and of all graphs inside g. A group is undeclared if neither the
+// node's graph nor an enclosing graph, up to g, declares it. Each membership appears once, with the first path to its node. known contains the
+// results so far, by graph.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
 	}
-	known[g] = nil // ends the recursion into a graph that contains itself, which another check reports
+	known[g] = nil // ends the recursion for a graph that contains itself, which another check reports
 	declared := make(map[string]bool, len(g.Groups))
 	for i := range g.Groups {
 		declared[g.Groups[i].Name] = true
@@ -285,8 +293,8 @@ func (c *compiler) group() {
 	byName := make(map[string]int32, len(c.g.Groups))
 	for i, g := range c.g.Groups {
 		if g.Limit == 0 && g.Rate == (Rate{}) && !g.CancelOnFailure {
-			w := newProblem("group %s: %w: it does nothing: it has neither a limit nor a rate, and no failure in it stops the others", quoteID(g.Name), ErrBadValue)
-			w.Field = fmt.Sprintf("Groups[%d]", i)
+			w := newProblem("group %s: %w: it does nothing, unless Runner.Shared bounds it: it has neither a limit nor a rate, and no failure in it stops the others", quoteID(g.Name), ErrBadValue)
+			w.Field, w.group = fmt.Sprintf("Groups[%d]", i), g.Name
 			c.warn(w)
 		}
 		byName[g.Name] = int32(len(p.groups))
@@ -309,7 +317,7 @@ func (c *compiler) group() {
 				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
 				p.lacks = append(p.lacks, name)
 			}
-			if !ok || p.lastMember(g) == r { // checkMembers reports an undeclared group, and a group that is named twice
+			if !ok || p.lastMember(g) == r { // checkMembers reports undeclared groups, and groups that are named twice
 				wrong = true
 				continue
 			}
@@ -368,8 +376,8 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 	return members[len(members)-1]
 }
 
-// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a
-// source. Afterwards the net lacks only order and groups.
+// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. After it, the net lacks
+// only order and groups.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -399,6 +407,7 @@ func (c *compiler) bindInputs() {
 			}
 			c.checkEarly(r, in)
 		}
+		c.warnOfOutcomes(r)
 		if c.n.IsLeaf(r) {
 			leaves++
 		}
@@ -412,8 +421,7 @@ func (c *compiler) bindInputs() {
 	c.b.Finish()
 }
 
-// checkEarly warns of an early join that has no effect, because the node's required ports need the values of several
-// predecessors.
+// checkEarly warns of an early join that has no effect, because the node's required ports need the values of several predecessors.
 func (c *compiler) checkEarly(r machine.Ref, in *inputs) {
 	n := c.p.node(r)
 	if in == nil || c.isPruned || !c.n.Is(r, machine.FlagEarly) {
@@ -484,7 +492,7 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup chooses the merge strategy for the edges of one parameter: the strategy that the edges name, else the node's Merge, else
+// mergeGroup chooses the merge strategy for the edges of one parameter: the strategy that the edges name, otherwise the node's Merge, otherwise
 // MergeLast.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
@@ -534,11 +542,11 @@ func (c *compiler) bindPort(n *node, i int, in *inputs) {
 	c.ofNode(n.ID, fmt.Sprintf("Ports[%d]", i), "%w: %s has neither an edge nor a static value, a default or a root input", ErrUnboundPort, quoteID(port.Name))
 }
 
-// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Nested
-// runs perform the nodes inside it, see run_nested.go. A composite holds no slot: the nodes inside it do.
+// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Nested runs perform the
+// nodes inside it, see run_nested.go. The nodes inside hold slots, and the composite itself holds none.
 
-// maxNesting bounds how deep sub-graphs may be nested: deeper than any graph in practice, and shallow enough for the few
-// functions that recurse over the nesting.
+// maxNesting bounds how deep sub-graphs may be nested. No graph in practice reaches the bound, but it is low enough for the few functions that
+// recurse over the nesting.
 const maxNesting = 100
 
 // composite reports whether nested runs perform the node.
@@ -549,18 +557,30 @@ func (n *node) ownStep() bool {
 	return n.Sub == nil && n.Loop == nil && n.Test == nil && n.Kind != KindTrigger && (n.Kind != KindGate || n.Do != nil)
 }
 
-// nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
+// nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used several times is compiled once.
 type nesting struct {
-	within []*Graph              // the graphs being compiled: each is a sub-graph of the previous one
-	plans  map[nestedKey]*Plan   // nil for a graph that does not compile: its problems have been reported
+	within []*Graph              // the graphs that are being compiled: each is a sub-graph of the previous graph
+	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
 	top    *force                // the settings of the outermost graph
-	forces map[forceKey][]*force // the settings of all graphs compiled so far, each once
+	forces map[forceKey][]*force // the settings of all graphs compiled so far, without duplicates
 	seen   []compiledGraph
 
-	outermost [1]*Graph // the memory of within while a single graph is being compiled
+	outermost [1]*Graph // the memory of within while only one graph is being compiled
+	first     compiler  // the memory of the first compiler
 }
 
-// compileAll compiles a graph and all graphs in it.
+// compiler returns a compiler for graph g inside a graph with the settings outer.
+func (n *nesting) compiler(g *Graph, outer *force) *compiler {
+	c := &n.first
+	if c.g != nil {
+		c = &compiler{}
+	}
+	c.g, c.nesting, c.graph, c.block = g, n, g.Name, &planBlock{}
+	c.force = n.inForce(&c.block.force, g, outer)
+	return c
+}
+
+// compileAll compiles a graph and all graphs inside it.
 func (n *nesting) compileAll(g *Graph) (*Plan, error) {
 	p, ps := n.compile(g, nil)
 	if err := ps.err(); err != nil {
@@ -569,7 +589,7 @@ func (n *nesting) compileAll(g *Graph) (*Plan, error) {
 	return p, nil
 }
 
-// nestedKey identifies the plan of a sub-graph: the graph, and the settings that it inherits.
+// nestedKey identifies the plan of a sub-graph: the graph and the settings that it inherits.
 type nestedKey struct {
 	g     *Graph
 	outer *force
@@ -586,16 +606,16 @@ func (x *compiledGraph) changed() bool {
 	return x.g.version != x.version || !x.baked.of(x.g)
 }
 
-// force holds the settings that apply to a graph: its own, else those of the graphs around it.
+// force holds the settings that apply to a graph: the graph's own settings, or otherwise the settings of the enclosing graphs.
 type force struct {
 	Defaults
 	evaluator evaluator
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings that apply to graph g in a graph with the settings outer.
-func (n *nesting) inForce(g *Graph, outer *force) *force {
-	f := force{g.Defaults, g.Evaluator, g.Schemas}
+// inForce returns the settings of graph g inside a graph with the settings outer. It returns f, which it sets, or known settings that are equal.
+func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
+	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
 		f.Defaults = f.Defaults.or(&outer.Defaults)
 		if isNull(f.evaluator) {
@@ -606,29 +626,29 @@ func (n *nesting) inForce(g *Graph, outer *force) *force {
 		}
 	}
 	if n.top == nil {
-		n.top = &f
+		n.top = f
 	}
-	if n.top == &f || n.top.same(&f) {
+	if n.top == f || n.top.same(f) {
 		return n.top
 	}
 	key := f.key()
 	for _, known := range n.forces[key] {
-		if known.same(&f) {
+		if known.same(f) {
 			return known
 		}
 	}
 	if n.forces == nil {
 		n.forces = map[forceKey][]*force{}
 	}
-	n.forces[key] = append(n.forces[key], &f)
-	return &f
+	n.forces[key] = append(n.forces[key], f)
+	return f
 }
 
 func (f *force) same(o *force) bool {
 	return sameDefaults(f.Defaults, o.Defaults) && same(f.evaluator, o.evaluator) && same(f.schemas, o.schemas)
 }
 
-// forceKey is the comparable part of a force. The map forces has a short list for each key, since few forces have equal keys.
+// forceKey is the comparable part of a force. forces has a short list for each key, since few forces have equal keys.
 type forceKey struct {
 	skipMode          machine.SkipMode
 	onUpstreamFailure machine.UpstreamPolicy
@@ -681,7 +701,7 @@ func (c *compiler) sub(i int) {
 	c.subs[int32(i)] = p
 }
 
-// checkComposite validates the fields that make a node a composite.
+// checkComposite validates the fields of composites.
 func (c *compiler) checkComposite(i int, bad report) {
 	n := c.g.nodes[i]
 	switch {
@@ -729,8 +749,7 @@ func (c *compiler) checkPaths() {
 	}
 }
 
-// nest connects the plan to the plans of its sub-graphs, and checks that the composites provide the inputs that their graphs
-// need.
+// nest connects the plan to the plans of its sub-graphs, and checks that the composites provide the inputs of their graphs.
 func (c *compiler) nest() {
 	p := c.p
 	if p.composite = c.has.composite; !p.composite {
@@ -766,7 +785,7 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // a node with CompensateBy is in stepless already
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // a node with CompensateBy is already in stepless
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {
@@ -794,7 +813,7 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups records which composites name groups that their own graphs lack, and reports whether one of these groups is undeclared.
+// nestGroups records the composites that name groups which their own graphs lack. It reports whether one of these groups is undeclared.
 // checkMembers then reports this group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
@@ -837,7 +856,7 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 
 const untilField = "Loop.UntilExpr"
 
-// parseUntil parses the text that ends a loop, if the node is a loop with such a text.
+// parseUntil parses the text of a loop's Until. It returns nil if there is no such text.
 func (c *compiler) parseUntil(n *node) Expression {
 	if n.Loop == nil || n.Loop.UntilExpr == "" {
 		return nil
@@ -849,7 +868,7 @@ func (c *compiler) parseUntil(n *node) Expression {
 	return until
 }
 
-// checkUntil runs the checker of the text that ends a loop. The text sees all nodes of the loop's graph.
+// checkUntil calls the checker of the text of a loop's Until. The text sees all nodes of the loop's graph.
 func (c *compiler) checkUntil(r machine.Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {

@@ -21,63 +21,71 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
-// changes of the graph do not affect it. [Graph.Compile] and [Plan.Prune] make Plans; the zero value is not a valid Plan.
-// A nil Plan, which Compile returns with an error, has no nodes.
+// Plan is a compiled graph: validated, immutable, and ready to be run repeatedly and concurrently. A Plan is a copy: later changes of the graph
+// do not affect it. [Graph.Compile] and [Plan.Prune] create Plans; the zero value is not a valid Plan. A nil Plan, which Compile returns with an
+// error, has no nodes.
 type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
-	names      []string       // by Ref: the ids, which are needed more often than the nodes
-	nodes      []*node        // by Ref: the declarations with the defaults applied; a node that no default changes is shared with the graph
+	names      []string       // by Ref: the ids, in a separate slice because they are needed more often than the nodes
+	nodes      []*node        // by Ref: the declarations with the defaults applied; a node without changes is shared with the graph
 	terms      []*terms       // by edge; nil if no edge has any
 	longest    int            // the length of the longest name
 	index      index.Table    // of names
 	declared   []machine.Ref  // the Refs in order of declaration
 	decl       []int32        // by Ref: the index of declaration
 	routers    []*router      // see facts.router
-	data       []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
+	data       []*inputs      // by Ref: nil for a node without parameters; data is nil if no node has parameters
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
 	leaves     []machine.Ref  // nodes that only the end node follows
 	end        machine.Ref    // the end node, or noRef
 	stepless   []machine.Ref
-	groups     []group          // the declared groups, then one for each key
+	groups     []group          // the declared groups, followed by one for each key
 	groupIndex map[string]int32 // declared and inherited groups, by name
 
 	// contracts holds the contracts of the nodes that have any, by phase.
-	contracts map[machine.Ref][phaseCount]Contract
-	moderated []machine.Ref // nodes that ask for a moderator
+	contracts       map[machine.Ref][phaseCount]Contract
+	answerContracts map[machine.Ref]Contract // of gates with a Schema
+	moderated       []machine.Ref            // nodes with a Moderation
 
 	prunes   *prunes  // nil if there are no triggers
-	pruned   []string // the nodes that the trigger prunes from this plan, in order of declaration
+	pruned   []string // the nodes that the trigger has pruned from this plan, in declaration order
 	warnings []error
-	keyed    error  // the warning about the first node with a key, for a run that bounds no keys; nil if no node has one
-	memoized error  // the warning about the first node with a Memo, for a run without a Memo; nil if no node has one
-	whole    *Plan  // the plan that this one was pruned from; nil if it was not
-	force    *force // the settings inherited by a graph that a node expands into
+	keyed    error  // the warning about the first node with a key, for a run without limits of keys; nil if no node has a key
+	memoized error  // the warning about the first node with a Memo, for a run without a Memo; nil if no node has a Memo
+	whole    *Plan  // the plan from which this plan was pruned; nil if this plan is not pruned
+	force    *force // the settings that a graph inherits if a node expands into it
 
 	composite  bool                  // some node is a composite
-	undoes     bool                  // some node, also in a composite, has a compensation
+	undoes     bool                  // whether some node, also in a composite, has a compensation
 	slashed    []string              // the ids that contain a slash, sorted
 	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
 	items      map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops      map[machine.Ref]func(View) (bool, error)
-	itemOf     string                    // the id of the map, in the plan of a map's items; the field index is then empty
+	itemOf     string                    // in the plan of a map's items: the id of the map; index is then empty
 	body       *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
 	keySources map[machine.Ref]keySource // the sources of the keys, for nodes with a KeyFrom
-	keys       []string                  // in the plan of a map's items: by Ref, the results of Map.Key; nil without one
-	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil without one
-	lacks      []string                  // groups that a graph around this one must declare
+	keys       []string                  // in the plan of a map's items: by Ref, the results of Map.Key; nil without a Map.Key
+	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil without a Map.Estimate
+	lacks      []string                  // groups that an enclosing graph must declare
 	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack the group, in order
 
-	// Only the plan of a run in test mode has these, see testMode.
-	tested  *Plan     // the plan that this one was copied from
+	// Only the plan of a run in test mode has the following fields, see testMode.
+	tested  *Plan     // the plan of which this plan is a copy
 	doubles []*double // by Ref
 
 	*shared
 }
 
-// shared is computed on demand, once for a plan and its copies.
+// planBlock is the memory of a plan and of what it points to, in one allocation.
+type planBlock struct {
+	Plan
+	own   shared
+	force force
+}
+
+// shared is computed on first use, once for a plan and all its copies.
 type shared struct {
 	hashed  atomic.Pointer[hashes] // nil until the hashes are computed
 	hashing atomic.Int32           // the number of goroutines that compute the hashes
@@ -87,8 +95,7 @@ type shared struct {
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// byName holds the indices into params by name. It is nil for a node with so few parameters that they are searched
-	// one by one.
+	// byName contains the indices into params by name. It is nil for a node with few parameters, among which a linear search is fast enough.
 	byName map[string]int
 }
 
@@ -102,8 +109,7 @@ func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	return p.data[r]
 }
 
-// param returns the parameter with this name if an edge delivers to it, else nil. steps is the number of parameters
-// examined.
+// param returns the parameter with this name if an edge delivers to it, and otherwise nil. steps is the number of parameters that it examined.
 func (in *inputs) param(name string) (p *param, steps int) {
 	if in.byName != nil {
 		if i, ok := in.byName[name]; ok {
@@ -119,12 +125,12 @@ func (in *inputs) param(name string) (p *param, steps int) {
 	return nil, len(in.params)
 }
 
-// param is one parameter that edges deliver to.
+// param is a parameter to which edges deliver.
 type param struct {
 	name     string
 	edges    []int32 // the edges that feed the parameter, in the order of declaration
 	strategy string
-	fn       func([]Contribution) (any, error) // the registered strategy; nil for a built-in one
+	fn       func([]Contribution) (any, error) // the registered strategy; nil for a built-in strategy
 	keys     []string                          // by edge: the key under MergeObject
 }
 
@@ -132,14 +138,14 @@ type param struct {
 type group struct {
 	Group
 	key       bool
-	inherited bool // a graph around this one declares it
+	inherited bool // whether an enclosing graph declares the group
 	members   []machine.Ref
 }
 
 // isCompiled reports whether the plan was made by Compile.
 func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
-// orEmpty returns the plan, or the plan of an empty graph for nil.
+// orEmpty returns the plan or, for a nil Plan, the plan of an empty graph.
 func (p *Plan) orEmpty() *Plan {
 	if p == nil {
 		return emptyPlan()
@@ -167,13 +173,13 @@ func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	return p.find(id)
 }
 
-// find does what Ref does, for every plan except the plan of a map's items.
+// find is Ref for every plan except the plan of a map's items.
 func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
 	return machine.Ref(r), ok
 }
 
-// Edge returns an edge by its number, the place in [Plan.Edges]. It panics if there is none.
+// Edge returns an edge by its number, which is its position in [Plan.Edges]. It panics if there is no such edge.
 func (p *Plan) Edge(i int32) Edge {
 	e := p.net.Edge(i)
 	return p.termsOf(i).edge(p.names[e.From], p.names[e.To])
@@ -216,12 +222,12 @@ func (p *Plan) Node(r machine.Ref) Node {
 	return n
 }
 
-// node returns the declaration of a node. The items of a map share one: their differences are in names, keys and estimates.
+// node returns the declaration of a node. The items of a map share one declaration, and differ in their names, keys and estimates.
 func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// guard returns the node's GuardPolicy. The default for a When is GuardFail, since a defect of this function must not let the node run.
+// guard returns the node's GuardPolicy. For a When the default is GuardFail, since a defect of this function must not let the node run.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -244,14 +250,13 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 	}
 }
 
-// Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
-// edges into the end node.
+// Edges yields all edges in the order of their declaration, including the edges of Node.After and Node.In. Then it
+// yields the implicit edges into the end node.
 //
-// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of its
-// target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false.
-// That includes a plain edge that counts in some runs only: it makes its target run only if all sources of the target's labelled and catch
-// edges were skipped because of branches not taken. The value of side follows from the graph; documents, hashes and snapshots do not
-// contain it.
+// side is true for a side edge: an edge that delivers data only, because otherwise a label or a catch edge of its target would have no effect,
+// see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that
+// counts in some runs only. Such an edge makes its target run only if all sources of the target's labelled and catch edges were skipped because
+// of branches not taken. side follows from the graph; documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -274,8 +279,7 @@ func (p *Plan) Groups() []Group {
 	return groups
 }
 
-// Tier returns the node's Kahn level: the number of edges on the longest path that leads to it. The end node has a tier
-// of its own after all others.
+// Tier returns the node's Kahn level: the number of edges on the longest path to the node. The end node has its own tier, after all others.
 func (p *Plan) Tier(r machine.Ref) int { return int(p.net.Tier(r)) }
 
 // Tiers returns the ids of the nodes tier by tier, each tier in the order of declaration.
@@ -289,8 +293,8 @@ func (p *Plan) Tiers() [][]string {
 	return tiers
 }
 
-// Ancestors returns the ids of all nodes from which a path of edges of any kind leads to the node, in the order of declaration; nil
-// for an unknown id. All other nodes are ancestors of the end node. Ancestors takes time linear in the graph.
+// Ancestors returns the ids of all nodes from which a path of edges of any kind leads to the node, in declaration order, or nil for an unknown
+// id. For the end node these are all other nodes. Ancestors takes time linear in the graph.
 func (p *Plan) Ancestors(id string) []string {
 	r, ok := p.Ref(id)
 	switch {
@@ -306,8 +310,8 @@ func (p *Plan) Ancestors(id string) []string {
 	})
 }
 
-// Descendants returns the ids of all nodes to which a path leads from the node, the end node included, in the order of declaration;
-// nil for an unknown id. It takes time linear in the graph.
+// Descendants returns the ids of all nodes to which a path leads from the node, including the end node, in declaration order, or nil for an
+// unknown id. It takes time linear in the graph.
 func (p *Plan) Descendants(id string) []string {
 	r, ok := p.Ref(id)
 	if !ok {
@@ -348,8 +352,8 @@ func (p *Plan) idsOf(in func(machine.Ref) bool) (ids []string) {
 	return ids
 }
 
-// CriticalPath returns the ids along the longest path by Estimate, without trailing nodes whose Estimate is zero. If no node
-// has an Estimate, the path with the most nodes is the longest.
+// CriticalPath returns the ids along the longest path by Estimate, without nodes at its end whose Estimate is zero. If no node has an Estimate,
+// the longest path is the path with the most nodes.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.orEmpty().names {
@@ -371,9 +375,8 @@ func (p *Plan) CriticalPath() []string {
 	return path
 }
 
-// Portable returns an error that lists the functions and contracts in the graph's nodes, which keep the graph from
-// running outside this process. It returns nil for a graph that is all data; guards and conditions that are texts, and
-// schemas, are data.
+// Portable returns an error that lists the functions and contracts in the graph's nodes, because of which the graph cannot run outside this
+// process. It returns nil for a graph that consists of data. Schemas are data, and so are the texts of guards and conditions.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
@@ -385,6 +388,7 @@ func (p *Plan) Portable() error {
 		}{
 			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil}, {"Compensate", n.Compensate != nil},
 			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
+			{"Gate.Schema", n.Gate != nil && isContract(n.Gate.Schema)},
 			{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},
 			{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
 		} {
@@ -399,9 +403,9 @@ func (p *Plan) Portable() error {
 	return ps.err()
 }
 
-// node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero: the less common fields
-// are in nodeExtras, and all nodes without any of them share noExtras. A node that was added to a graph is never written to, since plans
-// refer to it.
+// node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero. So the less common fields are
+// in nodeExtras, and all nodes without such fields share noExtras. After a node was added to a graph, it is never written, since plans refer to
+// it.
 type node struct {
 	ID, Kind, Label   string
 	Config            any
@@ -451,9 +455,9 @@ type nodeExtras struct {
 	Undo                      *compensation // nil without one
 }
 
-// keySource says where the key of a node comes from: a parameter, a root input, or an input of an item.
+// keySource is the source of a node's key: a parameter, a root input, or an input of an item.
 type keySource struct {
-	name, path           string // path leads into the value called name; "" means the whole value
+	name, path           string // path leads into the value with this name; "" means the whole value
 	root, item, optional bool
 }
 
@@ -470,7 +474,7 @@ func (n *Node) compensates() bool {
 	return n.Compensate != nil || n.CompensateBy != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
 }
 
-// The method compensation returns the fields about compensation, or nil if all are zero.
+// The method "compensation" returns the fields about compensation, or nil if all are zero.
 func (n *Node) compensation() *compensation {
 	if !n.compensates() {
 		return nil
@@ -527,7 +531,7 @@ func (n *node) whole() Node {
 	return to
 }
 
-// own returns the plan's own copy of a node, which may be written to.
+// own returns the plan's own copy of a node, which the caller may change.
 func (c *compiler) own(r machine.Ref) *node {
 	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
@@ -552,12 +556,11 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n.nodeExtras = &extras
 }
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes,
-// the graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go
-// functions, which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry,
-// Timeout, OverallTimeout, CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause
-// of a loop. Nor does it cover the Check of a [Gate], or the fields that only Compile reads: the Choices of a condition and the Outputs of
-// a node.
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, the
+// graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions,
+// which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
+// CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. It also does not
+// cover the Check and the Schema of a [Gate], and the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
 // Hash calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets
 // "".
@@ -569,7 +572,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// There is no lock, since user code may call Goexit. So concurrent callers may each compute the hash; all get the same.
+	// There is no lock, since user code may call Goexit. So concurrent callers may each compute the hash, with the same result.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
@@ -596,7 +599,7 @@ type hashes struct {
 	nodes []string
 }
 
-// nodeHash returns the hash of a node; "" until the plan is hashed.
+// nodeHash returns the hash of a node, or "" if the plan has not been hashed.
 func (p *Plan) nodeHash(ref machine.Ref) string {
 	if h := p.hashed.Load(); h != nil {
 		return h.nodes[ref]
@@ -623,13 +626,13 @@ func isHashing() bool {
 	}
 }
 
-// hashedField is a struct field that hashes cover.
+// hashedField is a struct field that a hash covers.
 type hashedField struct {
 	index int
 	name  string
 }
 
-// hashedFields returns the fields of a struct except those named.
+// hashedFields returns the fields of a struct except the named ones.
 func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	for i := range t.NumField() {
 		if name := t.Field(i).Name; !slices.Contains(but, name) {
@@ -639,8 +642,8 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// The fields of a node and of an edge that hashes cover. The first three names are left out because After and In are empty in a plan, and
-// Sub has its own plan.
+// nodeHashed and edgeHashed list the struct fields that a hash covers. The hash of a node omits the fields named here: After and In are empty in a plan,
+// and Sub has its own plan; for the others see Plan.Hash.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
@@ -670,15 +673,15 @@ func (w *hasher) inputs() (text []byte) {
 	return text
 }
 
-// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code, which may hash another
-// plan, but not with this hasher.
+// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code, which may hash another plan, but with
+// another hasher.
 func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
 	w.n = p.node(ref).whole()
-	// In former versions, the default policy of a guard in Go was GuardAllow, as for a text. The hash still uses this default, so that
-	// stored runs match their graphs.
+	// In former versions the default policy of a guard in Go was GuardAllow, as for a text. The hash still uses this default, so that stored runs
+	// match their graphs.
 	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(&w.n).Elem()
 	for _, f := range nodeHashed {
@@ -687,12 +690,12 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 			continue
 		}
 		switch f.name {
-		case "Handling": // the hash keeps the form of former versions, in which the field was a bool that inverted the default
+		case "Handling": // the hash keeps the form of former versions, where Handling was a bool that inverted the default
 			if (w.n.Handling == Observes) != p.node(ref).observes(join) {
 				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		case "GuardErrors": // hashed for every node, since the default was applied
+		case "GuardErrors": // hashed for every node, as if the default were set
 			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
 			continue
 		case "Loop":
@@ -700,9 +703,9 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 			unpaused.Pause = 0
 			field = reflect.ValueOf(&unpaused)
 		case "Gate":
-			if w.n.Gate.Check != nil {
+			if w.n.Gate.Check != nil || w.n.Gate.Schema != nil {
 				unchecked := *w.n.Gate
-				unchecked.Check = nil
+				unchecked.Check, unchecked.Schema = nil, nil
 				if reflect.ValueOf(unchecked).IsZero() {
 					continue
 				}
@@ -728,7 +731,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	return hex.AppendEncode(to, w.sum.Sum(w.out[:0])[:hashLength/2])
 }
 
-// field appends a field. Most fields are plain, and need no encoder for their JSON form.
+// field appends a field. Most fields are plain, so their JSON form needs no encoder.
 func (w *hasher) field(name string, v reflect.Value, end byte) {
 	w.text = append(append(w.text, name...), '=')
 	switch {
@@ -745,7 +748,7 @@ func (w *hasher) field(name string, v reflect.Value, end byte) {
 	w.text = append(w.text, end)
 }
 
-// isPlain reports whether the JSON form of a text is the text in quotes.
+// isPlain reports whether the JSON form of s is s in quotes.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -755,8 +758,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hashedForm returns the JSON form of a field, or the type of a field without one. It calls MarshalJSON, which is
-// user code.
+// hashedForm returns the JSON form of a field. For a function it returns "func", for a struct with functions the form of hashedStruct, and for
+// any other value without a JSON form the value's type. It calls MarshalJSON, which is user code.
 func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"
@@ -778,7 +781,7 @@ func hashedForm(v reflect.Value) (text string) {
 	return fmt.Sprintf("<%T>", v.Interface())
 }
 
-// hashedStruct is hashedForm for a struct that contains functions, or a pointer to one.
+// hashedStruct is hashedForm for a struct that contains functions, or for a pointer to such a struct.
 func hashedStruct(v reflect.Value) (text string, ok bool) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()

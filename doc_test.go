@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// declared has what a package exports: names, and the methods and fields of its types as "Type.Name". The value is true for a
-// function or a type.
+// declared contains the exported names of a package, and the methods and fields of its types as "Type.Name". The value is true for a function or
+// a type.
 type declared map[string]bool
 
-// declarations returns what the package in a folder exports.
+// declarations returns the exported names of the package in a folder.
 func declarations(t *testing.T, dir string) declared {
 	t.Helper()
 	names := declared{}
@@ -79,8 +79,8 @@ func (names declared) add(d ast.Decl) {
 
 var docLink = regexp.MustCompile(`\[\*?((?:[a-z]+\.)?[A-Z]\w*(?:\.[A-Z]\w*)*)\]`)
 
-// TestPackageDocumentation: the package documentation has fifteen names to learn first, and every other type and function
-// under a task. All names exist.
+// TestPackageDocumentation: the package documentation lists fifteen names to learn first, and every other type and function under a task. All
+// names exist.
 func TestPackageDocumentation(t *testing.T) {
 	t.Parallel()
 	file, err := goparser.ParseFile(token.NewFileSet(), "doc.go", nil, goparser.ParseComments)
@@ -105,7 +105,7 @@ func TestPackageDocumentation(t *testing.T) {
 	}
 	_, names, _ := strings.Cut(doc, "# The names to learn first")
 	names, _, _ = strings.Cut(names, "\n# ")
-	first, byTask, found := strings.Cut(names, "The others, by task.")
+	first, byTask, found := strings.Cut(names, "The other names are listed by task.")
 	require.True(t, found)
 	require.Len(t, links(first), 15)
 	mentioned := links(first + byTask)
@@ -133,8 +133,7 @@ var withoutExample = map[string]string{
 // mainTypes are the types that need an example, in addition to all functions.
 var mainTypes = []string{"Contract", "Coordinator", "Edge", "Gate", "Group", "Loop", "Map", "Memo", "Retry", "RunError", "Runner", "State", "TestMode"}
 
-// TestExamples: every exported function of this package, and every main type, has an example whose output is checked, or a reason
-// to have none.
+// TestExamples: every exported function of this package, and every main type, has an example whose output is checked, or is in withoutExample.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	shown := map[string]bool{}

@@ -11,24 +11,24 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// The smallest host of a State has two functions: one begins a call and one aborts it.
+// The smallest host of a State consists of two functions: one begins a call, and one aborts it.
 func ExampleState_Drive() {
 	var g kahn.Graph
 	g.Add(
 		kahn.Node{ID: "fetch"},
 		kahn.Node{ID: "parse", After: []string{"fetch"}},
-		kahn.Node{ID: "audit"}, // takes too long
+		kahn.Node{ID: "audit"}, // never returns in time
 		kahn.Node{ID: "report", After: []string{"parse", "audit"}},
 	)
 	plan, _ := g.Compile()
 	st, _ := kahn.NewState(plan)
 
-	calls := map[string]machine.Token{} // in flight
+	calls := map[string]machine.Token{} // calls that have begun and not ended
 	_ = st.Drive(
 		func(t machine.Task) { calls[plan.ID(t.Ref)] = t.Token; fmt.Println("begin", plan.ID(t.Ref)) },
 		func(t machine.Token) { delete(calls, plan.ID(t.Ref)); fmt.Println("abort", plan.ID(t.Ref)) },
 	)
-	// Results arrive in any order, here without a network.
+	// Results arrive in any order. In this example there is no network.
 	_ = st.Settle(calls["fetch"], machine.Outcome{Status: kahn.Completed})
 	_ = st.Settle(calls["parse"], machine.Outcome{Status: kahn.Completed})
 	_ = st.CancelNode(calls["audit"].Ref)
@@ -41,7 +41,7 @@ func ExampleState_Drive() {
 	// run cancelled
 }
 
-// A run takes place in two processes, without goroutines: they exchange JSON.
+// Two processes perform one run without goroutines, by exchanging JSON.
 func ExampleCoordinator() {
 	var g kahn.Graph
 	g.Add(
@@ -72,7 +72,7 @@ func ExampleCoordinator() {
 	c, _ := kahn.NewCoordinator(plan, now)
 	for c.Run().Status() == kahn.RunRunning {
 		s, ok := c.Next()
-		if !ok { // no step to call: wait
+		if !ok { // no step can be called now: wait
 			now, _ = c.Due()
 			c.Advance(now)
 			continue
@@ -84,7 +84,7 @@ func ExampleCoordinator() {
 		_ = c.Return(s, reply.Value, reply.Err)
 	}
 	res, err := c.Result()
-	fmt.Println(res.Status, res.Output, err)
+	fmt.Println(res.Status, res.Output(), err)
 	// Output:
 	// 12:00:00 list [a b] <nil>
 	// 12:00:00 copy[0] a.bak <nil>
@@ -93,8 +93,8 @@ func ExampleCoordinator() {
 	// completed [a.bak b.bak] <nil>
 }
 
-// A run that waits for a person continues from a snapshot, in another process and at another time. The host sets the time. A timeout asks
-// the step to stop.
+// A run that waits for a person continues from a snapshot, in another process and at a later time. The host sets the time. At its timeout the
+// step is asked to stop.
 func ExampleCoordinator_snapshot() {
 	var g kahn.Graph
 	g.Add(
@@ -108,7 +108,7 @@ func ExampleCoordinator_snapshot() {
 	scan, _ := c.Next()
 	fmt.Println("call", scan.Path())
 
-	at, _ := c.Due() // the step does not return until then
+	at, _ := c.Due() // in this example the step returns only at its timeout
 	c.Advance(at)
 	stop, _ := c.NextStop()
 	fmt.Println(at.Format(time.TimeOnly), "stop", stop.Path(), context.Cause(stop))
@@ -126,7 +126,7 @@ func ExampleCoordinator_snapshot() {
 	fmt.Println("call", publish.Path())
 	_ = c.Return(publish, "done", nil)
 	res, err := c.Result()
-	fmt.Println(res.Status, res.Output, err)
+	fmt.Println(res.Status, res.Output(), err)
 	// Output:
 	// call scan
 	// 12:01:00 stop scan timed out
@@ -135,8 +135,8 @@ func ExampleCoordinator_snapshot() {
 	// completed done <nil>
 }
 
-// A host drives a State by effects: effects on the status of nodes begin calls, and a failure cascades before the call that
-// reports it returns.
+// A host drives a State by effects. Effects on the statuses of nodes begin the calls. When a call reports a failure, all its consequences have
+// been applied before the call returns.
 func ExampleState_StatusSignal() {
 	var g kahn.Graph
 	g.Add(
@@ -155,7 +155,7 @@ func ExampleState_StatusSignal() {
 		return
 	}
 	defer st.Dispose()
-	var calls []machine.Task // in flight
+	var calls []machine.Task // calls that have begun and not ended
 	for ref, id := range plan.Declared() {
 		status := st.StatusSignal(ref)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A release waits for a person. The answer to the gate is the label of the branch to take.
+// A release waits for a person. The answer to the gate is the label of the branch that the run takes.
 func ExampleGate() {
 	var g kahn.Graph
 	g.Add(
@@ -50,7 +50,7 @@ func ExampleGate() {
 	// <nil>
 }
 
-// A step behind a gate records who approved.
+// A step that follows a gate records who approved.
 func ExampleView_Decision() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "approve", Kind: kahn.KindGate},
@@ -61,11 +61,11 @@ func ExampleView_Decision() {
 	)
 	answer := kahn.Decision{Value: "yes", Actor: "Ada", Comment: "after the audit"}
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.EarlySignals(map[string]any{"approve": answer}))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: approved by Ada: after the audit <nil>
 }
 
-// A run that can only wait ends; another process continues it when the answer arrives.
+// A run that can only wait returns suspended. Another process continues it when the answer arrives.
 func ExampleResume() {
 	graph := func() *kahn.Graph {
 		return new(kahn.Graph).Add(
@@ -102,14 +102,14 @@ func ExampleResume() {
 	// completed sent: Dear customer <nil>
 }
 
-// A step starts a slow job, and is called again when the result arrives.
+// A step starts a slow job and suspends. It is called again when the result of the job arrives.
 func ExampleSuspend() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "render", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if url, ok := s.Resumed(); ok {
 			return url, nil
 		}
-		// The job is submitted with the name under which its end will be reported.
+		// The result of the job will be reported under the same name.
 		return nil, kahn.Suspend("job-17", "a video is rendered", nil)
 	}})
 	run, err := kahn.Start(context.Background(), &g, nil)
@@ -131,7 +131,7 @@ func ExampleSuspend() {
 	// Output: https://example.org/video 1 <nil>
 }
 
-// A step runs for each item of a list, two at a time. One of three may fail.
+// A step runs for each item of a list, for two items at a time. One of three items may fail.
 func ExampleMap() {
 	var g kahn.Graph
 	g.Add(
@@ -158,7 +158,7 @@ func ExampleMap() {
 	// measure[2] failed <nil>
 }
 
-// A graph runs for each item of a list. Its steps get the item, and the node's other parameters, as inputs.
+// A graph runs for each item of a list. Its inputs are the item and the other parameters of the map.
 func ExampleMap_sub() {
 	resize := new(kahn.Graph).Add(
 		kahn.Node{ID: "load", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -200,7 +200,7 @@ func ExampleLoop() {
 	// Output: 1.414214 <nil>
 }
 
-// A step is attempted three times. The Result keeps the earlier attempts.
+// A step is attempted three times. The Result contains the earlier attempts.
 func ExampleRetry() {
 	tries := 0
 	var g kahn.Graph
@@ -223,7 +223,7 @@ func ExampleRetry() {
 	// <nil>
 }
 
-// An operator cancels a run and says why. Its cleanup still runs.
+// An operator cancels a run with a reason. The cleanup node still runs.
 func ExampleRun_Cancel() {
 	began := make(chan struct{})
 	var g kahn.Graph
@@ -253,7 +253,7 @@ func ExampleRun_Cancel() {
 	// Ada: too expensive, true
 }
 
-// Fire runs only the part of a graph that an event leads to.
+// Fire runs only the part of a graph that follows a trigger.
 func ExampleFire() {
 	var g kahn.Graph
 	g.Add(

@@ -32,7 +32,7 @@ func ExampleUse() {
 	// Output: greet, attempt 1: hello acme, <nil>
 }
 
-// A package counts the events of each run; its option serves any number of runs.
+// A package counts the events of each run. Several runs may share its option.
 func ExamplePerRun() {
 	counts := kahn.PerRun(func() []kahn.Option {
 		events := 0 // of one run
@@ -55,7 +55,7 @@ func ExamplePerRun() {
 	// run 2 has 8 events
 }
 
-// An observer sees every node once, including nodes that no middleware sees.
+// OnNode reports every node once, including nodes that no middleware sees.
 func ExampleOnNode() {
 	var g kahn.Graph
 	g.Add(
@@ -85,8 +85,7 @@ func (w wordList) check(_ context.Context, phase event.Phase, s *kahn.Step, valu
 	return nil
 }
 
-// A moderator judges the parameters of the nodes that ask for it before they start, and their outputs before other nodes see
-// them.
+// A moderator checks the parameters of the nodes with Moderate before they start, and their outputs before other nodes see them.
 func ExampleModerate() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "answer", Moderation: kahn.ModerateOutput})
@@ -106,7 +105,7 @@ func (positive) Check(value any) []kahn.Violation {
 	return nil
 }
 
-// An output that violates its contract fails the attempt, and is retried if the policy says so.
+// An output that violates its contract fails the attempt, which is retried if the policy says so.
 func ExampleContract() {
 	var g kahn.Graph
 	g.Add(kahn.Node{
@@ -119,14 +118,14 @@ func ExampleContract() {
 			fmt.Println(e.Type, e.Attempt, v.Phase, v.Errors)
 		}
 	}))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output:
 	// contract.violated 1 output [-1 is not a positive number]
 	// contract.violated 2 output [0 is not a positive number]
 	// 1 <nil>
 }
 
-// Why says why a node does not run, while the run continues.
+// While the run continues, Why returns the reason why a node does not run.
 func ExampleRun_Why() {
 	var g kahn.Graph
 	g.Add(
@@ -194,7 +193,7 @@ func ExampleRun_Inside() {
 	// map[suspended:1]
 }
 
-// Around spans a run: here it logs the run's name and status, and passes a value to the steps in their context.
+// Around encloses a run: here it logs the run's name and status, and passes a value to the steps in their context.
 func ExampleAround() {
 	type traceKey struct{}
 	span := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
@@ -215,7 +214,7 @@ func ExampleAround() {
 	// <nil>
 }
 
-// A page lists the runs of a Runner, and redrives a failed run.
+// A page lists the runs of a Runner and redrives a failed run.
 func ExampleRunner_Watch() {
 	var g kahn.Graph
 	fail := true

@@ -28,7 +28,7 @@ func letter() *kahn.Graph {
 	)
 }
 
-// The run is in the store: the second call continues where the first one ended, in the same process or in another one.
+// The run is in a store. The second call continues where the first call ended, in the same process or in another process.
 func ExampleDurable() {
 	var db store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
@@ -44,7 +44,7 @@ func ExampleDurable() {
 	// completed <nil>
 }
 
-// The answer is given before the gate asks.
+// The answer is given before the run reaches the gate.
 func ExampleEarlySignals() {
 	res, err := kahn.Execute(context.Background(), letter(), printID, kahn.EarlySignals(map[string]any{"approve": kahn.Decision{Value: true, Actor: "Ada"}}))
 	fmt.Println(res.Status, err)
@@ -57,7 +57,7 @@ func ExampleEarlySignals() {
 	// Ada
 }
 
-// A web server stores an order, and a worker performs it later, maybe in another process.
+// A web server stores an order, and a worker performs it later, perhaps in another process.
 func ExamplePrepare() {
 	var db store.Memory
 	ctx := context.Background()
@@ -75,7 +75,7 @@ func ExamplePrepare() {
 	// suspended <nil>
 }
 
-// Labels find runs.
+// Runs can be found by their labels.
 func ExampleDescribe() {
 	var db store.Memory
 	ctx := context.Background()
@@ -94,7 +94,7 @@ func ExampleDescribe() {
 	// <nil>
 }
 
-// The due runs of tenants take turns, so that a tenant with one run does not wait for all runs of another tenant.
+// The due runs of different tenants take turns, so a tenant with one run does not wait for all runs of another tenant.
 func ExampleRunKey() {
 	var db store.Memory
 	ctx := context.Background()
@@ -139,7 +139,7 @@ func ExampleRunKey() {
 	// <nil> <nil>
 }
 
-// Two processes, each with a Runner of its own, together run one step of a tenant at a time.
+// Two processes, each with its own Runner, together run one step of a tenant at a time.
 func ExampleShared() {
 	var db store.Memory
 	ctx := context.Background()
@@ -170,7 +170,7 @@ func ExampleShared() {
 	// Output: at once: 1
 }
 
-// The due run of a tenant with the highest priority begins first.
+// Of a tenant's due runs, the run with the highest priority begins first.
 func ExampleRunPriority() {
 	var db store.Memory
 	ctx := context.Background()
@@ -199,7 +199,7 @@ func ExampleRunPriority() {
 	// <nil>
 }
 
-// A step starts a run of its own, whose Parent is the run of the step.
+// A step starts another run, whose Parent is the run of the step.
 func ExampleDescribe_parent() {
 	var db store.Memory
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ask", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -215,7 +215,7 @@ func ExampleDescribe_parent() {
 	// letter-7 <nil>
 }
 
-// The Result of an ended run can be read in another process, or a year later.
+// The Result of an ended run can be read in another process, at any later time.
 func ExampleReadResult() {
 	var db store.Memory
 	ctx := context.Background()
@@ -223,7 +223,7 @@ func ExampleReadResult() {
 	_, err := kahn.Execute(ctx, g, gives(20), kahn.RunID("r1"), kahn.Durable(&db))
 	fmt.Println(err)
 	res, err := kahn.ReadResult(ctx, g, &db, "r1")
-	fmt.Println(res.Status, res.Output, err)
+	fmt.Println(res.Status, res.Output(), err)
 	_, err = kahn.ReadResult(ctx, g, &db, "r2")
 	fmt.Println(errors.Is(err, kahn.ErrUnknownRun))
 	// Output:
@@ -257,7 +257,7 @@ func ExampleReadSnapshot() {
 	// <nil>
 }
 
-// Values of the host's own types keep their type, since the types are registered.
+// Values of the host's own types keep their types in the store, since the types are registered.
 func ExampleEncoding() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "place", Do: gives(url.URL{Scheme: "https", Host: "example.org"})},
@@ -279,7 +279,7 @@ func ExampleEncoding() {
 	// example.org <nil>
 }
 
-// A library that runs graphs for its callers registers its own types; a caller may replace them by Encoding.
+// A library that runs graphs for its callers registers its types with Types. A caller may replace them with Encoding.
 func ExampleTypes() {
 	g := letter()
 	g.Add(kahn.Node{ID: "place", Do: gives(url.URL{Host: "example.org"})})
@@ -298,7 +298,7 @@ func ExampleTypes() {
 	// true
 }
 
-// A new version of the program has one more node. Runs of the old version continue only if the host allows it.
+// A new version of the program has an additional node. Runs of the old version continue only if the host allows it.
 func ExampleAllowGraphChange() {
 	ctx := context.Background()
 	res, err := kahn.Execute(ctx, letter(), nothing)
@@ -318,7 +318,7 @@ func ExampleAllowGraphChange() {
 	// completed <nil>
 }
 
-// Two processes cannot perform one run at the same time.
+// Two processes cannot perform the same run at the same time.
 func ExampleLease() {
 	var db store.Memory
 	ctx := context.Background()
@@ -348,7 +348,7 @@ func broken() kahn.StepFunc {
 	}
 }
 
-// The report tolerates the failure of the upload, and had completed: the redrive keeps it.
+// The report tolerates the failure of the upload and has completed. The redrive keeps the report.
 func ExampleKeepDescendants() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "upload"},
@@ -369,7 +369,7 @@ func ExampleKeepDescendants() {
 	// completed <nil>
 }
 
-// A redriven map performs only the items that failed. With Anew it begins with the first item.
+// The redrive of a map performs only the failed items. With Anew it performs all items.
 func ExampleAnew() {
 	mended := false
 	g := new(kahn.Graph).Add(kahn.Node{ID: "send", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "cy"}},
@@ -401,8 +401,8 @@ func ExampleAnew() {
 	// <nil>
 }
 
-// The goods could not be sent, and the payment was refunded. Sending them now would give them away, so the redrive is refused. With the
-// option, the host says that this has been considered.
+// The goods could not be sent, and the payment was refunded. The redrive is refused, since sending the goods now would give them away. With the
+// option DespiteHandlers the host confirms that it has considered this.
 func ExampleDespiteHandlers() {
 	mended := false
 	ship := func(context.Context, *kahn.Step) (any, error) {
@@ -429,7 +429,7 @@ func ExampleDespiteHandlers() {
 	// completed skipped <nil>
 }
 
-// A preview says what a redrive would run again, and why it would be refused.
+// A preview lists the nodes that a redrive would run again, and says why the redrive would be refused.
 func ExampleRedrivePreview() {
 	bad := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no carrier") }
 	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -444,7 +444,7 @@ func ExampleRedrivePreview() {
 	// Output: [ship refund] true
 }
 
-// A Request says who asks for the redrive, and why.
+// A Request names who requests the redrive, and the reason.
 func ExampleRequest() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "extract"}, kahn.Node{ID: "upload", After: []string{"extract"}})
 	step := broken()
@@ -460,7 +460,7 @@ func ExampleRequest() {
 	// completed by "Ada" because "the disk is larger now" <nil>
 }
 
-// A service keeps its runs in a Runner, which bounds and lists them, and leaves them when the service stops.
+// A service performs its runs in a Runner, which limits their number and lists them. When the service stops, the Runner leaves the runs.
 func ExampleRunner() {
 	ctx := context.Background()
 	runner := kahn.Runner{MaxRuns: 10, Options: []kahn.Option{kahn.Limit(4)}}
@@ -500,7 +500,7 @@ func ExampleIdempotent() {
 	// completed <nil>
 }
 
-// Equal inputs have equal keys, whatever the order of their fields.
+// Equal inputs result in equal keys, in any order of their fields.
 func ExampleIdempotencyKey() {
 	a, err := kahn.IdempotencyKey("order", map[string]any{"item": "apple", "count": 2})
 	fmt.Println(len(a), err)
@@ -511,7 +511,7 @@ func ExampleIdempotencyKey() {
 	// true <nil>
 }
 
-// An expensive step whose output depends only on its inputs is not called again for the same inputs.
+// The output of an expensive step depends only on its inputs. For the same inputs the step is not called again.
 func ExampleFile() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -534,7 +534,7 @@ func ExampleFile() {
 	}})
 	memo := new(kahn.Memo)
 	for _, text := range []string{"five!", "five!", "sixsix"} {
-		write(text) // the second time, the content does not change
+		write(text) // the content is the same the second time
 		file, err := kahn.File(name)
 		if err != nil {
 			log.Fatal(err)
@@ -543,7 +543,7 @@ func ExampleFile() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(res.Output)
+		fmt.Println(res.Output())
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		log.Fatal(err)
@@ -576,7 +576,7 @@ func ExampleMemo() {
 	// a cat true <nil>
 }
 
-// After a fix in the code that the steps use, the run calls all steps.
+// The code that the steps use was fixed, so the run calls all steps again.
 func ExampleRefresh() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1"})
 	var memo kahn.Memo
@@ -592,7 +592,7 @@ func ExampleRefresh() {
 	// <nil>
 }
 
-// A host that drives a State moves it to another process.
+// A host moves a State that it drives to another process.
 func ExampleRestoreState() {
 	plan, err := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}).Compile()
 	fmt.Println(err)
@@ -630,7 +630,7 @@ func ExampleHistory() {
 		return nil, nil
 	}
 	var history kahn.History
-	for range 2 { // the second run has learned which node takes long, and begins with it
+	for range 2 { // the second run has learned which node takes long, and begins with this node
 		if _, err := kahn.Execute(context.Background(), g, step, kahn.Limit(1), &history); err != nil {
 			fmt.Println(err)
 		}
@@ -640,4 +640,28 @@ func ExampleHistory() {
 	// slow
 	// slow
 	// quick
+}
+
+// With a History, or with declared durations as here, a run knows about how long it will take.
+func ExampleRun_Forecast() {
+	g := &kahn.Graph{Name: "nightly"}
+	g.Add(kahn.Node{ID: "load", Estimate: 20 * time.Minute}, kahn.Node{ID: "check", Estimate: 5 * time.Minute}, kahn.Node{ID: "report", Estimate: 10 * time.Minute, After: []string{"load", "check"}})
+	run, err := kahn.Start(context.Background(), g, func(ctx context.Context, _ *kahn.Step) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if forecast, ok := run.Forecast(); ok {
+		fmt.Println("about", forecast.Left.Round(time.Minute), "left")
+	}
+	load, ok := run.Estimate("load")
+	fmt.Println(load, ok)
+	run.Cancel()
+	_, _ = run.Wait() // it was cancelled
+	// Output:
+	// about 30m0s left
+	// 20m0s true
 }

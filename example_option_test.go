@@ -53,7 +53,7 @@ func ExampleExecute() {
 	// completed <nil>
 }
 
-// Start returns at once, and the caller follows the run.
+// Start returns at once. The caller then waits for the run.
 func ExampleStart() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "build"}, kahn.Node{ID: "test", After: []string{"build"}})
 	ctx := context.Background()
@@ -123,7 +123,7 @@ func ExampleInputs() {
 		return fmt.Sprint("rain in ", city), nil
 	}})
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.Inputs(map[string]any{"city": "Oslo"}))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	_, err = kahn.Execute(context.Background(), g, nil, kahn.Inputs(map[string]any{"town": "Oslo"}))
 	fmt.Println(errors.Is(err, kahn.ErrUnknownInput))
 	// Output:
@@ -131,7 +131,7 @@ func ExampleInputs() {
 	// true
 }
 
-// Steps get copies of root inputs and outputs, so that no step sees the changes of another.
+// Steps get copies of root inputs and outputs, so no step sees changes that another step makes.
 func ExampleCloneInputs() {
 	change := func(_ context.Context, s *kahn.Step) (any, error) {
 		list, err := kahn.Root[[]int](s, "list")
@@ -148,11 +148,11 @@ func ExampleCloneInputs() {
 		return v
 	}
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.Inputs(map[string]any{"list": []int{1, 2}}), kahn.CloneInputs(clone))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: map[a:2 b:2] <nil>
 }
 
-// A run is refused before anything runs if its graph has a kind that the host lacks.
+// If the host lacks a kind of the graph, Execute returns an error before the run starts.
 func ExampleKinds() {
 	host := kahn.Mux{"build": nothing, "test": nothing}
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Kind: "build"}, kahn.Node{ID: "b", Kind: "tset", After: []string{"a"}})
@@ -161,7 +161,7 @@ func ExampleKinds() {
 	// Output: invalid graph: node "b": unknown kind: "tset"; did you mean "test"? (there is "build", "test")
 }
 
-// With one slot, the ready nodes run one after the other, those with the highest priority first.
+// With one slot, the ready nodes run one after the other, nodes with the highest priority first.
 func ExampleLimit() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Priority: 1}, kahn.Node{ID: "c", Priority: 2})
 	_, err := kahn.Execute(context.Background(), g, printID, kahn.Limit(1))
@@ -173,7 +173,7 @@ func ExampleLimit() {
 	// <nil>
 }
 
-// All nodes with one key share a bound, for example all nodes that use one database.
+// All nodes with the same key share a limit, for example all nodes that use the same database.
 func ExampleKeyLimit() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "orders", Key: "db"}, kahn.Node{ID: "customers", Key: "db"}, kahn.Node{ID: "invoices", Key: "db"})
 	_, err := kahn.Execute(context.Background(), g, printID, kahn.KeyLimit(1))
@@ -185,7 +185,7 @@ func ExampleKeyLimit() {
 	// <nil>
 }
 
-// The members of a group share a bound. A node in several groups waits until all of them have a slot for it.
+// The members of a group share a limit. A node in several groups waits until all of them have a free slot.
 func ExampleGroup() {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "licence", Limit: 1}}}
 	g.Add(kahn.Node{ID: "render", Groups: []string{"licence"}}, kahn.Node{ID: "encode", Groups: []string{"licence"}})
@@ -220,7 +220,7 @@ func ExampleTimeout() {
 	// Output: failed run_timeout true
 }
 
-// Cleanup nodes also run in a stopped run, but not forever.
+// Cleanup nodes also run when the run is stopped, but for a limited time.
 func ExampleCleanupTimeout() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "work", Do: nothing}, kahn.Node{ID: "unlock", Cleanup: true, After: []string{"work"}, Do: untilStopped})
 	res, _ := kahn.Execute(context.Background(), g, nil, kahn.CleanupTimeout(5*time.Millisecond))
@@ -229,7 +229,7 @@ func ExampleCleanupTimeout() {
 	// Output: failed timeout
 }
 
-// When its context ends, a durable run is left, and can continue later. With CancelWithContext it is cancelled.
+// When its context ends, a durable run is left and can continue later. With CancelWithContext it is cancelled instead.
 func ExampleCancelWithContext() {
 	db := new(store.Memory)
 	var g kahn.Graph
@@ -238,7 +238,7 @@ func ExampleCancelWithContext() {
 		return nil, ctx.Err()
 	}})
 	execute := func(opts ...kahn.Option) (*kahn.Result, error) {
-		ctx, end := context.WithTimeout(context.Background(), time.Millisecond) // or by Ctrl-C: signal.NotifyContext
+		ctx, end := context.WithTimeout(context.Background(), time.Millisecond) // in a program: signal.NotifyContext, for Ctrl-C
 		defer end()
 		return kahn.Execute(ctx, &g, nil, append(opts, kahn.Durable(db), kahn.RunID("7"))...)
 	}
@@ -251,7 +251,7 @@ func ExampleCancelWithContext() {
 	// cancelled false
 }
 
-// A step that ignores its context is left behind, and the Result names it.
+// A step that ignores the end of its context is abandoned, and the Result names it.
 func ExampleCancelGrace() {
 	end := make(chan struct{})
 	defer close(end)
@@ -264,7 +264,7 @@ func ExampleCancelGrace() {
 	// Output: failed [deaf]
 }
 
-// The option is the policy of all nodes that have no policy of their own, and whose graph has no default.
+// The option sets the policy of all nodes that have no policy, in graphs that have no default.
 func ExampleRetry_option() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.Attempt() < 3 {
@@ -273,7 +273,7 @@ func ExampleRetry_option() {
 		return s.Attempt(), nil
 	}})
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.Retry{MaxAttempts: 5, InitialDelay: -1})
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: 3 <nil>
 }
 
@@ -289,7 +289,7 @@ func ExampleRetryStandard() {
 	// 0s false
 }
 
-// The last argument of Next is the random number that spreads the delays.
+// The last argument of Next is the random number from which the jitter is computed.
 func ExampleRetryJittered() {
 	policy := kahn.RetryJittered(10)
 	for _, u := range []float64{0, 0.5, 0.999} {
@@ -302,7 +302,7 @@ func ExampleRetryJittered() {
 	// 2s
 }
 
-// With known numbers in place of random ones, the jitter is the same in each run.
+// With fixed numbers instead of random ones, the jitter is the same in each run.
 func ExampleRandom() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 8 * time.Millisecond}, Do: failsWith(errors.New("no luck"))})
 	res, _ := kahn.Execute(context.Background(), g, nil, kahn.Random(func() float64 { return 0.5 }))
@@ -311,12 +311,12 @@ func ExampleRandom() {
 	// Output: 6ms
 }
 
-// The second run begins with the node that took longest in the first run.
+// The second run starts with the node that took longest in the first run.
 func ExampleEstimates() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "quick"}, kahn.Node{ID: "slow"})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.ID() == "slow" {
-			time.Sleep(200 * time.Millisecond) // longer than any delay of a busy machine
+			time.Sleep(200 * time.Millisecond) // longer than any delay on a busy machine
 		}
 		fmt.Println(s.ID())
 		return nil, nil
@@ -357,7 +357,7 @@ func ExampleRetain() {
 	// 8 of 8 run.completed <nil>
 }
 
-// Each event has the ids of the run and of its trace.
+// Each event contains the ids of the run and of its trace.
 func ExampleTraceID() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "build", Disabled: true})
 	print := func(e kahn.Event) { fmt.Println(e.RunID, e.TraceID, e.Type) }
@@ -370,16 +370,16 @@ func ExampleTraceID() {
 	// <nil>
 }
 
-// The host names the run, to find it again in logs, in a store, or in a Runner.
+// The host names the run, so that it can find the run in logs, in a store, or in a Runner.
 func ExampleRunID() {
 	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "build", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		return "build of " + s.RunID(), nil
 	}}), nil, kahn.RunID("release-7"))
-	fmt.Println(res.ID(), res.Output, err)
+	fmt.Println(res.ID(), res.Output(), err)
 	// Output: release-7 build of release-7 <nil>
 }
 
-// Events carry outputs of up to 10 bytes, and only the length of a longer output.
+// Events contain outputs of up to 10 bytes. For a longer output they contain only the length.
 func ExampleEventOutputs() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "short", Do: gives("hi")}, kahn.Node{ID: "long", After: []string{"short"}, Do: gives("a long story")})
 	_, err := kahn.Execute(context.Background(), g, nil, kahn.EventOutputs(10), kahn.OnEvent(func(e kahn.Event) {
@@ -394,7 +394,7 @@ func ExampleEventOutputs() {
 	// <nil>
 }
 
-// A host that records what guards, tests and fallbacks return can replay a run without calling them.
+// A host records the results of guards, tests and fallbacks. It can then replay the run without calling them.
 func ExampleGraphCalls() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "weekly", When: func(kahn.View) (bool, error) { return time.Now().IsZero(), nil }})
 	var recorded []any
@@ -417,7 +417,7 @@ func ExampleGraphCalls() {
 func ExampleLogTo() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if slices.Contains([]string{slog.TimeKey, "trace_id", "duration"}, a.Key) {
-			return slog.Attr{} // differs in each run
+			return slog.Attr{} // differs from run to run
 		}
 		return a
 	}}))

@@ -10,17 +10,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// gives returns a step with this output.
+// gives returns a step with the output v.
 func gives(v any) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return v, nil }
 }
 
-// failsWith returns a step that fails with this error.
+// failsWith returns a step that fails with the error err.
 func failsWith(err error) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
 }
 
-// A parameter gets the output of another node by an edge.
+// An edge delivers the output of another node to a parameter.
 func ExampleParam() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "count", Do: gives(20)},
@@ -47,11 +47,11 @@ func ExampleRoot() {
 		return "hello " + name, err
 	}})
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.Inputs(map[string]any{"name": "Ada"}))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: hello Ada <nil>
 }
 
-// A step may also ask for a value by the node that delivers it.
+// A step may also read a value by the id of the node that delivers it.
 func ExampleUpstream() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "count", Do: gives(20)},
@@ -61,7 +61,7 @@ func ExampleUpstream() {
 		}},
 	)
 	res, err := kahn.Execute(context.Background(), g, nil)
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: 40 <nil>
 }
 
@@ -168,7 +168,7 @@ func ExamplePermanent() {
 	// Output: 1 run failed: node "login": step_error: wrong password
 }
 
-// An order that cannot be shipped is refunded. The shop refused it and sent nothing, so the shipment is not undone.
+// An order that cannot be shipped is refunded. The shop refused the shipment and sent nothing, so the shipment is not undone.
 func ExampleNoEffect() {
 	ok := func(output any) kahn.StepFunc {
 		return func(context.Context, *kahn.Step) (any, error) { return output, nil }
@@ -206,7 +206,7 @@ func ExampleRateLimited() {
 	// Output: 429 Too Many Requests, and the next attempt after 5ms: hello, <nil>
 }
 
-// A step finds that it has nothing to do.
+// A step finds that it has no work, and skips itself.
 func ExampleSkip() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "sync", Do: failsWith(kahn.Skip("nothing has changed"))},
@@ -238,14 +238,14 @@ func ExampleAbortRun() {
 	// Output: aborted run failed (fail_fast): node "licence": step_error: the licence has expired
 }
 
-// A moderator refuses a value, and says why.
+// A moderator refuses a value with a reason.
 func ExampleFlag() {
 	err := kahn.Flag("address", "telephone number")
 	fmt.Println(err)
 	// Output: flagged: address; telephone number
 }
 
-// A host that performs attempts itself asks for the kind of failure of an error.
+// A host that performs attempts itself finds the cause that an error stands for.
 func ExampleCauseOf() {
 	for _, err := range []error{errors.New("no luck"), context.DeadlineExceeded, kahn.RateLimited(nil, 0), kahn.ErrCallAborted} {
 		fmt.Println(kahn.CauseOf(err))
@@ -257,9 +257,9 @@ func ExampleCauseOf() {
 	// external
 }
 
-// A function that gets only a context finds the attempt for which it works, also behind middleware and in derived contexts.
+// A function that gets only a context finds the step's attempt in it, also behind middleware and in derived contexts.
 func ExampleStepOf() {
-	charge := func(ctx context.Context) string { // uses nothing of kahn but the context
+	charge := func(ctx context.Context) string { // uses only the context
 		return "charged under " + kahn.StepOf(ctx).Path()
 	}
 	step := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -273,12 +273,12 @@ func ExampleStepOf() {
 			return next(context.WithValue(ctx, user{}, "ann"), s)
 		}
 	}))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: charged under card <nil>
 }
 
-// A step asks for a report that takes time, and sleeps until it looks again. Meanwhile it holds no slot, and under Serve the run holds no
-// place.
+// A step requests a report that takes time, and sleeps before it looks again. While it sleeps it holds no slot, and under Serve the run takes no
+// place of MaxRuns.
 func ExampleSuspendUntil() {
 	asked := 0
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -288,7 +288,7 @@ func ExampleSuspendUntil() {
 		return fmt.Sprint("report of ", s.SavedState(), " in attempt ", s.Attempt()), nil
 	}
 	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "report"}), step)
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: report of order 7 in attempt 1 <nil>
 }
 
@@ -314,7 +314,7 @@ func ExampleAwaitRun() {
 		panic(err)
 	}
 	res, err := run.Wait()
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: completed <nil>
 }
 
@@ -334,6 +334,6 @@ func ExampleSuspendFor() {
 		panic(err)
 	}
 	res, err := run.Wait()
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: no answer <nil>
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A host that loads its graphs as data passes one step function, which dispatches on the kind of the node.
+// A host that loads its graphs as data passes one step function, which calls a function for the node's kind.
 func Example() {
 	var g kahn.Graph
 	g.Add(
@@ -36,11 +36,11 @@ func Example() {
 		return
 	}
 	n, _ := kahn.Output[int](res, "count")
-	fmt.Println(res.Status, n, res.Output)
+	fmt.Println(res.Status, n, res.Output())
 	// Output: completed 3 map[count:3 shout:ONE TWO THREE]
 }
 
-// A condition with a Go test is an error boundary: it sees that the fetch failed, routes around it, and the run completes.
+// A condition with a Go test is an error boundary. It sees that the fetch failed and takes another branch, so the run completes.
 func ExampleIf() {
 	var g kahn.Graph
 	g.Add(
@@ -62,7 +62,7 @@ func ExampleIf() {
 	// alert completed
 }
 
-// A node on a branch may take its data from any node, and runs only if the branch is taken.
+// A node on a branch may get data from any node, and runs only if the branch is taken.
 func ExampleIf_data() {
 	g := func(rows ...string) *kahn.Graph {
 		return new(kahn.Graph).Add(
@@ -91,7 +91,7 @@ func ExampleIf_data() {
 	// store skipped <nil> - alert completed
 }
 
-// A catch edge is a branch, too: the order is available to a refund, but nothing is refunded unless the charge fails.
+// A catch edge is a branch, too: the refund gets the order as data, but runs only if the charge fails.
 func ExampleEdge_refund() {
 	refund := func(charge error) kahn.Status {
 		var g kahn.Graph
@@ -111,7 +111,7 @@ func ExampleEdge_refund() {
 	// Output: skipped completed
 }
 
-// A failure that no node handles aborts the nodes that depend on it, and no others.
+// A failure that no node handles aborts the nodes that depend on the failed node, and no others.
 func ExampleRunError() {
 	broken := errors.New("disk full")
 	var g kahn.Graph
@@ -153,7 +153,7 @@ func ExampleEdge_catch() {
 	// completed skipped
 }
 
-// Values that several edges deliver for one parameter are merged in the order in which the edges were declared.
+// Several edges deliver values for one parameter. The values are merged in the order in which the edges were declared.
 func ExampleGraph_RegisterMerge() {
 	value := func(v int) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
 	var g kahn.Graph
@@ -171,11 +171,11 @@ func ExampleGraph_RegisterMerge() {
 			Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[int](s, "n") }},
 	)
 	res, err := kahn.Execute(context.Background(), &g, nil)
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: 6 <nil>
 }
 
-// Events report a run in one order.
+// A sink gets the events of a run in order.
 func ExampleOnEvent() {
 	var g kahn.Graph
 	g.Name = "demo"
@@ -194,8 +194,7 @@ func ExampleOnEvent() {
 	// <nil>
 }
 
-// A host may drive a run itself: the State says which nodes are ready, and the host performs them where and when it
-// likes.
+// A host may drive a run itself: the State says which nodes are ready, and the host performs them where and when it wants.
 func ExampleState() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
@@ -225,8 +224,8 @@ func ExampleState() {
 	// failed
 }
 
-// A step asks a model for a plan and expands into it. It puts the plan into the state: if the run is left, or its process dies,
-// while the plan is performed, the step is called again and does not ask the model again.
+// A step asks a model for a plan and expands into the plan's graph. It saves the plan as its state. If the run is left or its process dies while
+// the plan is performed, the step is called again and need not ask the model.
 func ExampleExpand() {
 	plan := func(_ context.Context, s *kahn.Step) (any, error) {
 		tasks, known := s.SavedState().([]string)

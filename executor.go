@@ -5,23 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
-// attempts and sinks that ignore their context for longer than [CancelGrace]: Execute leaves them behind, and the Result names them.
+// Execute runs the graph. It returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
+// attempts and sinks that ignore their context for longer than [CancelGrace]: Execute abandons them, and the Result names them.
 //
-// step performs the nodes that have neither a Do nor a Test; step may be nil if there are no such nodes. Each step runs on a goroutine of
-// its own, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see
-// [Durable].
+// step performs the nodes that have neither a Do nor a Test; step may be nil if there are no such nodes. Each step runs on its own goroutine, and
+// all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is durable, left: see [Durable].
 //
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
-// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If nothing
-// could be run, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep],
+// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If the run
+// did not begin, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep],
 // [ErrMissingInput] or [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or, over a store,
-// [ErrNotEncodable] for an input that the store cannot hold.
+// [ErrNotEncodable] for an input that the store cannot store.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -30,8 +30,8 @@ func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Res
 	return p.Execute(ctx, step, opts...)
 }
 
-// Start is Execute without waiting: it returns once the run has begun. It returns an error where Execute returns a
-// nil Result. Unlike Execute, it keeps the run's events for [Run.Events], as many as [Retain] says.
+// Start is Execute without waiting: it returns once the run has begun. If Execute would return a nil Result, Start returns an error. Unlike
+// Execute, it keeps the run's events for [Run.Events], as many as [Retain] permits.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -58,13 +58,13 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 	return r, err
 }
 
-// Enqueue begins or continues a durable run as Start does, but only writes the first transaction and performs nothing, so it needs no
-// step functions. Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes
-// perform, such as a redriven or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start;
-// without [Durable] the error matches [ErrBadOption].
+// Enqueue begins or continues a durable run as Start does, but only writes the first transaction. It performs no node, so it needs no step
+// functions. Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes perform, such as a
+// redriven or forked run. Package bulk redrives or forks all runs that a filter selects. Options are as for Start. Without [Durable] the error
+// matches [ErrBadOption].
 //
-// The argument listed may be the run as its store has listed it. If the run has changed since then, Enqueue leaves the run as
-// it is, and the error matches [ErrTransition].
+// listed may be nil, or the run as its store has listed it. If the run has changed since then, Enqueue does not change it, and the error matches
+// [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {
@@ -87,8 +87,8 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits while its own context
-// lasts; the end of this context does not stop the run. If the context of the first caller ends, the joined caller continues the run.
+// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits until its own context
+// ends; this does not stop the run. If the context of the first caller ends, the joined caller continues the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -112,12 +112,12 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 		if failed != nil || !r.sharesStore(c) || c.runID != "" && c.runID != r.ID() {
 			return res, err
 		}
-		opts = append(slices.Clone(opts), RunID(r.ID())) // the first caller's context has ended, but this one has not
+		opts = append(slices.Clone(opts), RunID(r.ID())) // the first caller's context has ended, but this caller's context has not
 	}
 }
 
-// run begins a run, or finds the run of its idempotency key. readable says that the caller returns the Run to the host, which may
-// read its events. attended says that the caller calls attend.
+// run begins a run, or finds the run of its idempotency key. readable means that the caller returns the Run to the host, which may read its
+// events. attended means that the caller calls attend.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -180,7 +180,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		return nil, false, err
 	case r.cfg.refused != nil: // the run ends like a pending run that is cancelled
 		r.followInbox(false)
-		_ = r.Cancel(*r.cfg.refused) // Cancel fails only for a run at rest, which this one is not
+		_ = r.Cancel(*r.cfg.refused) // Cancel fails only for a run at rest, and this run is not at rest
 		return r, false, nil
 	case !now: // the run stays pending
 		if mayEnd {
@@ -199,8 +199,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	return r, false, nil
 }
 
-// reserve reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run that
-// the caller can join, reserve returns that run and reserves nothing.
+// reserve reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run that the
+// caller can join, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -216,8 +216,8 @@ func (r *Run) reserve() (other *Run, err error) {
 	return nil, err
 }
 
-// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The second result
-// reports whether the run begins at once.
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. now reports whether the run
+// begins at once.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
 	taken := false
@@ -253,9 +253,8 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	return from, now, nil
 }
 
-// checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the
-// run's, or the plan of a graph that a node expands into. In test mode, the argument within is the double of that
-// node.
+// checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the run's, or the plan of a
+// graph into which a node expands. In test mode within is the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -280,9 +279,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a node inside it, as
-// deep as possible. On each level, that is the first node in the list that the function passed as "of" returns for the plan of the level.
-// In test mode deep is not set, since the composite may be mocked.
+// some returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it, as deep as
+// possible. For each level, of returns a list of nodes, and the path leads to the first node in the list. In test mode deep is false, since the
+// composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -305,8 +304,7 @@ func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
 		return err
 	}
-	r.warn(r.plan.warnings...)
-	r.warn(r.cfg.unused(r.plan)...)
+	r.warn(r.cfg.warnings(r.plan)...)
 	if t := r.cfg.test; t != nil {
 		r.plan = t.plan(r.plan, nil)
 		return errors.Join(t.checkGates(r.plan, nil)...)
@@ -314,14 +312,29 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// unused returns warnings about node fields that have no effect because the run lacks an option. In test mode it returns none, since the
-// options of real runs are not known.
-func (c *config) unused(p *Plan) (warnings []error) {
+// warnings returns the warnings about a plan, without the warnings about groups that processes share. It adds warnings about node fields that
+// have no effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
+func (c *config) warnings(p *Plan) []error {
+	warnings := slices.Clip(p.warnings)
+	if c.pool != nil && c.pool.groups != nil {
+		warnings = slices.DeleteFunc(slices.Clone(warnings), func(w error) bool {
+			problem, ok := w.(*Problem)
+			return ok && problem.group != "" && c.pool.groups[problem.group] != nil
+		})
+	}
 	if p.keyed != nil && c.test == nil && c.keyLimit == 0 && c.keyRate == (Rate{}) && !c.pool.boundsKeys() {
 		warnings = append(warnings, p.keyed)
 	}
 	if p.memoized != nil && c.test == nil && c.memo == nil {
 		warnings = append(warnings, p.memoized)
+	}
+	for _, t := range [...]struct {
+		name string
+		d    time.Duration
+	}{{"Timeout", c.timeout}, {"CancelGrace", c.cancelGrace}, {"CleanupTimeout", c.cleanupTimeout}} {
+		if lacksUnit(t.d) {
+			warnings = append(warnings, fmt.Errorf("%w: %s %v: is its unit missing?", ErrBadOption, t.name, t.d))
+		}
 	}
 	return warnings
 }
@@ -341,9 +354,9 @@ func (r *Run) discard() error {
 	return r.releaseLease()
 }
 
-// origin returns the state from which a run without a store continues, or nil if the run starts anew. It returns nil for a run with a
-// store, too, but checks what does not depend on the store. It does so before the lease is taken, since Acquire creates a run that the
-// store does not have, even if the run is then refused.
+// origin returns the state from which a run without a store continues, or nil if the run starts from the beginning. For a run with a store it
+// also returns nil, but checks what does not depend on the store. It checks this before the lease is taken, since Acquire creates a run that is
+// not in the store, even if the run is then refused.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -368,7 +381,7 @@ func (r *Run) origin() (from *restoration, err error) {
 	return from, r.checkOrigin(from, given)
 }
 
-// fromStore takes the lease of the run. It returns the stored state, or nil if the run starts anew.
+// fromStore takes the lease of the run. It returns the stored state, or nil if the run starts from the beginning.
 func (r *Run) fromStore() (from *restoration, err error) {
 	given := r.cfg.inputs
 	if from, err = r.acquire(); err != nil {
@@ -383,7 +396,7 @@ func (r *Run) fromStore() (from *restoration, err error) {
 	return from, r.checkOrigin(from, given)
 }
 
-// checkOrigin checks the inputs of a run and, if the run starts anew, its signals.
+// checkOrigin checks the inputs of a run and, if the run starts from the beginning, its signals.
 func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	if from == nil {
 		if err := r.earlySignals(); err != nil {
@@ -393,8 +406,8 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	return r.plan.checkInputs(given, r.cfg.inputs)
 }
 
-// askCaller reports whether a context can end at all, and returns the cause if it has ended. It calls methods of the context, which are
-// user code, so it is not called under the run's lock.
+// askCaller reports whether a context can end, and returns the cause if it has ended. It calls methods of the context, which are user code, so it
+// is not called under the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
@@ -408,8 +421,8 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// attend waits for the run on the goroutine of Execute, and meanwhile follows the caller's context, in place of followCaller: the context's
-// end stops the run, or leaves it. The context's methods are user code: a method that calls Goexit stops the run, too.
+// attend waits for the run on the goroutine of Execute. Meanwhile it follows the caller's context, instead of followCaller: the context's end
+// stops or leaves the run. The context's methods are user code: a method that calls Goexit also stops the run.
 func (r *Run) attend() {
 	cause := callerGone
 	defer func() {
@@ -446,8 +459,8 @@ func (r *Run) endAttended(cause *stopCause) {
 	r.release(now)
 }
 
-// followCaller makes the end of the caller's context stop the run, or leave it. The run stops following the context before the run ends.
-// followCaller and leaveCaller may call methods of the context, so neither runs under the run's lock.
+// followCaller makes the end of the caller's context stop or leave the run. The run stops following the context before the run ends. followCaller
+// and leaveCaller may call methods of the context, so neither runs under the run's lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()
@@ -467,7 +480,7 @@ func (r *Run) followCaller() {
 		}
 		s.Lock()
 		r.unfollow = unfollow
-		r.release(r.now()) // also concludes a run that has ended in the meantime
+		r.release(r.now()) // also concludes a run that has already ended
 	}()
 	err := contain(func() error {
 		unfollow = context.AfterFunc(r.ctx, r.callerEnded)
@@ -478,7 +491,7 @@ func (r *Run) followCaller() {
 	}
 }
 
-// callerEnded runs on a goroutine of its own when the caller's context has ended.
+// callerEnded runs on a separate goroutine when the caller's context has ended.
 func (r *Run) callerEnded() {
 	cause := callerGone
 	defer func() { r.endFollow(func(now int64) { r.endForContext(cause, now) }) }()

@@ -14,17 +14,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// maxExpansions bounds how many expanded nodes may be nested in one another.
+// maxExpansions bounds the nesting of expanded nodes.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is the node's.
-// inputs are the root inputs of the graph, which does not get the node's own parameters. Only a step, or an item of a map of steps, can
-// expand: from a Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes,
-// Memo, Retry and Fallback apply to the result of the nested run; Timeout and OverallTimeout bound step and nested run together.
+// Expand, returned by a step, makes its node a sub-graph. As with Node.Sub, a nested run performs the graph, and its result is the node's. inputs
+// are the root inputs of the graph, which does not get the node's own parameters. Only a step, or an item of a map of steps, can expand; from a
+// Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and
+// Fallback apply to the result of the nested run. Timeout and OverallTimeout bound step and nested run together.
 //
-// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before the
-// nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of
-// the same [Plan.Hash].
+// Snapshots and stores contain the state, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before the
+// nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
+// same [Plan.Hash].
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or
 // lacks a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It
@@ -41,17 +41,16 @@ type expandError struct {
 
 func (e *expandError) Error() string { return "expanded into a graph" }
 
-// expansion is the compiled graph that a node expands into, and its inputs.
+// expansion is the compiled graph into which a node expands, and its inputs.
 type expansion struct {
 	plan   *Plan
 	inputs map[string]any // never nil
 	state  any
 
-	warnings []error // the warnings of the plan, each with the path of the nodes around it
+	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
-	// The following fields are set for a node that was expanded in an earlier life of the run, before the run was continued. held has the
-	// nodes inside, as the snapshot has them, with the nested runs that continue them. answers is the number of signals that have been
-	// answered.
+	// The following fields are set for a node that was expanded in an earlier life of the run. held contains the nodes inside, as in the
+	// snapshot, with the nested runs that continue them. answers is the number of signals that have been answered.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -62,8 +61,8 @@ func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion
-// returns the parameter failed, with the error.
+// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion returns failed, with the
+// error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -141,13 +140,13 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan that a node expands into. Their texts name the node as if the graph were its Sub, so
-// all items of a map and all iterations of a loop have the same warnings.
+// warningsInside returns the warnings of the plan into which a node expands. Their texts name the node as if the graph were its Sub, so all items
+// of a map and all iterations of a loop have the same warnings.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
-	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
+	warnings := slices.Clone(r.cfg.warnings(p))
 	for i := range warnings {
 		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
-			if c.items == nil { // the run of a map's items has no graph of its own
+			if c.items == nil { // the run of a map's items has no graph
 				warnings[i] = fmt.Errorf("in %s: %w", quoteID(c.plan.names[ref]), warnings[i])
 			}
 			if c.outer == nil {
@@ -158,8 +157,8 @@ func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	return warnings
 }
 
-// warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, each once. The caller holds the run's
-// lock. The texts of the warnings are fixed, so no user code renders them.
+// warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, without duplicates. The caller holds the
+// run's lock. The texts of the warnings are fixed, so no user code renders them.
 func (r *Run) warnOfExpansion(warnings []error) {
 	for _, warning := range warnings {
 		x := r.outermost().remark()
@@ -182,7 +181,7 @@ func (p *Plan) within(id string) (other string, ok bool) {
 	return "", false
 }
 
-// declaring returns the nearest run, this one or one around it, whose graph declares the group; nil if there is none.
+// declaring returns the innermost run whose graph declares the group, among this run and the runs around it, or nil if there is none.
 func (r *Run) declaring(group string) *Run {
 	for ; r != nil; r = r.outer {
 		if r.plan.declaresGroup(group) {
@@ -217,8 +216,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the
-// nodes inside. anew is true if the node begins anew, because the graph is a different one.
+// redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the nodes
+// inside. anew is true if the node begins again because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -246,8 +245,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// again checks the result of an attempt whose step was called again to return the graph of an earlier life. If the step has returned no
-// graph, and the node has neither failed nor been cancelled, the result becomes a failure.
+// again checks the result of an attempt whose step was called again to return the graph of an earlier life. If the step has returned no graph,
+// and the node has neither failed nor been cancelled, the result becomes a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -265,7 +264,7 @@ func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 	return c
 }
 
-// expand turns the node of an attempt whose step has returned a graph into a composite.
+// expand turns a node into a composite, after the step of its attempt has returned a graph.
 func (r *Run) expand(step *Step, e *expansion, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
@@ -282,7 +281,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.durable.takeBackMore(&e.back)
 	}
 	if e.held == nil {
-		if x.kept != nil { // a redrive begins the inside anew, so the kept waits are dropped
+		if x.kept != nil { // a redrive begins the nodes inside again, so the kept waits are dropped
 			r.waiters().drop(place{r, ref})
 			r.dropKept(x)
 		}
@@ -290,6 +289,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.st.Expand(ref)
 		x.comp = &composite{}
 		if e.plan.undoes {
+			r.outdateUndoes()
 			r.allowUndo()
 		}
 		r.beginChild(x.comp, c, now)
@@ -314,14 +314,14 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if the nodes that it stopped inside complete
+	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if the nodes inside that it stopped complete
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
 	}
 	r.timers++ // counts the nested run until its goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
-	if told { // an event has named the waiting nodes already
+	if told { // an event has already named the waiting nodes
 		waits.began = waits.began[:min(began, len(waits.began))]
 		for _, k := range waits.kept[keeping:] {
 			k.told = true
@@ -339,14 +339,14 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// regains reports whether the step of a node that has ended must be called again so that it returns its graph: the node was expanded in an
-// earlier life, this life does not know the graph, and nodes in it may have to be undone.
+// regains reports whether the step of a node that has ended must be called again for its graph: the node was expanded in an earlier life, this
+// life does not know the graph, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
 }
 
-// mayUndo reports whether a node inside has begun, and was not undone.
+// mayUndo reports whether a node inside has begun and was not undone.
 func (in *insideState) mayUndo() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Attempts > 0 && (n.Undo == nil || n.Undo.Status == CompensationRunning) || n.Inside != nil && n.Inside.mayUndo()
@@ -360,8 +360,15 @@ func (in *insideState) isOpen() bool {
 	})
 }
 
-// regain calls the step of a node again, so that it returns the graph of an earlier life, and restores the nested run. It calls user code;
-// the caller does not hold the run's lock.
+// isUnfinished reports whether a node inside has not ended. If the enclosing node has ended, its step did not return its graph again.
+func (in *insideState) isUnfinished() bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
+		return !n.Status.Terminal() || n.Inside != nil && n.Inside.isUnfinished()
+	})
+}
+
+// regain calls the step of a node again, so that it returns the graph of an earlier life, and restores the nested run. It calls user code; the
+// caller does not hold the run's lock.
 func (u *undo) regain(step *Step) error {
 	r := u.run
 	do := r.plan.node(u.ref).Do
@@ -422,7 +429,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	return nil
 }
 
-// end aborts the nodes inside that have not ended, at every depth, since the run around them was stopped.
+// end aborts the nodes inside that have not ended, at every depth, since the enclosing run was stopped.
 func (in *insideState) end() {
 	in.Due = time.Time{}
 	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
@@ -440,7 +447,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds the items of a map that have not begun, with the parameter ended as their facts.
+// addItems adds the items of a map that have not begun. ended contains the facts of an item that has ended.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {
@@ -454,7 +461,7 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 }
 
 // keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again so that the nodes could be
-// undone, the returned nodes also show which of them were undone since then.
+// undone, the returned nodes also show which of them have been undone since.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -464,7 +471,7 @@ func (x *extra) keptNodes() []nodeState {
 	return nodes
 }
 
-// addUndos adds to the nodes of a snapshot, and to the nodes inside them, how far the run has undone each.
+// addUndos adds to the nodes of a snapshot, and to the nodes inside them, the progress of their undoing.
 func (r *Run) addUndos(nodes []nodeState) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -494,7 +501,7 @@ func (r *Run) addUndos(nodes []nodeState) {
 // isExpansion reports whether the run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
-// forgetExpansion drops the graph that an earlier attempt expanded into.
+// forgetExpansion drops the graph into which an earlier attempt expanded.
 func (r *Run) forgetExpansion(ref machine.Ref) {
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
 		x.comp = nil
@@ -509,8 +516,8 @@ func (r *Run) contract(x *extra) {
 	}
 }
 
-// dropKept drops the state in which an earlier life left the nodes inside a node. If one of them was being undone, dropKept no longer
-// counts this compensation as busy, since the restored nested run counts it.
+// dropKept drops the state in which an earlier life left the nodes inside a node. If one of them was being undone, dropKept no longer counts this
+// compensation as busy, since the restored nested run counts it.
 func (r *Run) dropKept(x *extra) {
 	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--
@@ -518,7 +525,7 @@ func (r *Run) dropKept(x *extra) {
 	x.kept = nil
 }
 
-// keepExpanded stores the output of an expanded node in the memo. When its step returned, there was no output to store yet.
+// keepExpanded stores the output of an expanded node in the memo, since there was no output yet when the step returned.
 func (w *worker) keepExpanded(value any) {
 	r, s := w.run, w.step
 	m := r.memoOf(w.task.Ref)
@@ -544,18 +551,18 @@ func (w *worker) keepExpanded(value any) {
 	m.keep(s, k, s.readsSoFar(), value, f)
 }
 
-// keeps reports whether a node was expanded in an earlier life, and its graph is not known yet.
+// keeps reports whether a node was expanded in an earlier life and its graph is not known yet.
 func (r *Run) keeps(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil
 }
 
-// errNotKept says that the graph of an expanded node became known during the search for a signal's node.
+// errNotKept means that the graph of an expanded node became known during the search for a signal's node.
 var errNotKept = errors.New("not kept")
 
-// answerKept stores a signal for the node that waits for it inside an expanded node whose graph is not known yet. The caller holds
-// the run's lock. If there is no such node, answerKept returns the error of the function unknown. It returns errNotKept instead if
-// the number of graphs that have become known has exceeded seen: the waiting node may be in one of them.
+// answerKept stores a signal for the node that waits for it inside an expanded node whose graph is not known yet. The caller holds the run's
+// lock. If there is no such node, answerKept returns the error of unknown. But if the number of graphs that have become known exceeds seen, it
+// returns errNotKept, since the waiting node may be in one of these graphs.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)
@@ -592,14 +599,14 @@ func (r *Run) reportKept(of *nodeState, prefix string) {
 	}
 }
 
-// undoing reports whether an earlier life began to undo a node inside, and did not finish.
+// undoing reports whether an earlier life began to undo a node inside and did not finish.
 func (in *insideState) undoing() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.undoing()
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
-// undone returns how far the undoing of the nodes inside a composite has come, from a snapshot.
+// undone returns, from the state of a composite in a snapshot, the progress of undoing the nodes inside.
 func (in *insideState) undone() (c Compensation) {
 	if in.undoing() {
 		return CompensationRunning

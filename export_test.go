@@ -19,7 +19,7 @@ func StateVisits(s *machine.State) int64 { return (*machine.Locked)(s).Visited()
 // EdgeVisits returns the number of edges that the run has visited.
 func (r *Result) EdgeVisits() int64 { return r.run.st.Visited() }
 
-// Visits is EdgeVisits for a running run; it also counts what Queued and Why have visited.
+// Visits is EdgeVisits for a run that has not ended. It also counts the edges that Queued and Why have visited.
 func (r *Run) Visits() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -35,16 +35,16 @@ func (p *Plan) AncestrySteps() int64 {
 // IsAncestor reports whether a path leads from a to r.
 func (p *Plan) IsAncestor(a, r machine.Ref) bool { return p.net.IsAncestor(a, r) }
 
-// ParamSteps returns the number of parameters that are examined to find a parameter of a node.
+// ParamSteps returns the number of parameters that the search for a parameter of a node examines.
 func (p *Plan) ParamSteps(r machine.Ref, name string) int {
 	_, steps := p.data[r].param(name)
 	return steps
 }
 
-// Deferrals are the runs that Serve defers.
+// Deferrals holds the runs that Serve defers.
 type Deferrals = deferrals
 
-// Begin is called before a run is started.
+// Begin is called before a run starts.
 func (d *deferrals) Begin(id string) (failures int) { return d.begin(id) }
 
 // Begun is called when a run has begun.
@@ -53,7 +53,7 @@ func (d *deferrals) Begun(id string) { d.begun(id) }
 // Pause is called when a run has failed, or is at rest.
 func (d *deferrals) Pause(id string, failures int, pause time.Duration) { d.pause(id, failures, pause) }
 
-// Except returns what the next query of the store leaves out, and how many runs are recorded.
+// Except returns the runs that the next query of the store omits, and the number of recorded runs.
 func (d *deferrals) Except(most time.Duration) (ids []string, starting int, wait time.Duration, noted int) {
 	ids, starting, wait = d.except(most)
 	return ids, starting, wait, len(d.runs)
@@ -66,8 +66,8 @@ func (rn *Runner) Steps() int64 {
 	return rn.steps
 }
 
-// Leftovers names the resources that a run still holds after its end: slots, goroutines, timers, waiting nodes. It returns
-// "" if the run holds none.
+// Leftovers lists the resources that a run still holds after its end: slots, goroutines, timers, waiting nodes. It returns "" if the run holds
+// none.
 func (r *Run) Leftovers() string {
 	s := &r.st
 	s.Lock()
@@ -104,8 +104,7 @@ func (r *Run) held() (left []string) {
 // SharedConfig returns a copy of the config that all runs without options share.
 func SharedConfig() any { return byDefault }
 
-// PoolUse returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys. It first
-// removes unused keys.
+// PoolUse returns the use of the Runner's shared limits: used slots, waiting claims, and the number of keys. It first removes unused keys.
 func (rn *Runner) PoolUse() (used, claims, keys int) {
 	p := rn.pool
 	p.mu.Lock()
@@ -118,6 +117,9 @@ func (rn *Runner) PoolUse() (used, claims, keys int) {
 		count(p.whole)
 	}
 	for _, x := range p.keys {
+		count(x)
+	}
+	for _, x := range p.groups {
 		count(x)
 	}
 	return used, claims, len(p.keys)
@@ -139,7 +141,7 @@ func (rn *Runner) SharedSteps() int64 {
 	return steps
 }
 
-// Rings reports whether the timer for the next due token is armed. It disarms the timer.
+// Rings reports whether the timer for the next due token is set, and stops this timer.
 func (rn *Runner) Rings() bool {
 	if rn.pool == nil {
 		return false
@@ -155,8 +157,8 @@ func (p *Plan) SideSteps() int64 {
 	return sides
 }
 
-// Standings returns "side" for each side edge, "spare" for each edge that counts only if no router of its target was
-// reached, and "" for any other edge.
+// Standings returns "side" for each side edge, "spare" for each edge that counts only if no router of its target was evaluated, and "" for any
+// other edge. A router of a node chooses a branch on which the node is.
 func (p *Plan) Standings() (list []string) {
 	for i := range p.net.Edges() {
 		switch {
@@ -174,7 +176,7 @@ func (p *Plan) Standings() (list []string) {
 // Within returns an id that looks like the path of a node inside the node with the given id.
 func (p *Plan) Within(id string) (other string, ok bool) { return p.within(id) }
 
-// BranchTexts returns the number of conditions whose branches were listed, once for all callers.
+// BranchTexts returns the number of conditions whose list of branches was computed. Each list is computed once.
 func BranchTexts(res *Result) (n int) {
 	if texts := res.run.texts.Load(); texts != nil {
 		texts.Range(func(any, any) bool { n++; return true })
@@ -182,7 +184,7 @@ func BranchTexts(res *Result) (n int) {
 	return n
 }
 
-// TreeSteps returns how often nested runs were visited.
+// TreeSteps returns the number of visits to nested runs.
 func (r *Run) TreeSteps() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -206,7 +208,7 @@ func (rn *Runner) Watchers() int {
 	return len(rn.watchers)
 }
 
-// IndexedNames returns the number of names in the index of an Encoding's Types; -1 for another codec.
+// IndexedNames returns the number of names in the index of an Encoding's Types, or -1 for another codec.
 func IndexedNames(o Option) int {
 	var c config
 	if err := o.apply(&c); err != nil {
@@ -218,7 +220,7 @@ func IndexedNames(o Option) int {
 	return -1
 }
 
-// Hold takes the lock of a History, like a run that teaches it.
+// Hold takes the lock of a History, like a run that adds its durations.
 func (h *History) Hold() (release func()) {
 	h.mu.Lock()
 	return h.mu.Unlock
@@ -233,7 +235,7 @@ func (x *DeltaCounts) Set(path string, n int) { x.counts.set(path, n) }
 // Of returns the count of a node.
 func (x *DeltaCounts) Of(path string) int { return x.counts.of(path) }
 
-// Saved returns the counts as a snapshot has them.
+// Saved returns the counts in the form of a snapshot.
 func (x *DeltaCounts) Saved() map[string]int {
 	counts := map[string]int{}
 	x.counts.addTo(counts)
@@ -246,4 +248,11 @@ func ReadDeltas(counts map[string]int) *DeltaCounts { return &DeltaCounts{readDe
 // Bounds sets the bounds of a durable run's transactions: rows of nodes, and bytes of values.
 func Bounds(rows, bytes int) Option {
 	return optionFunc(func(c *config) error { c.bounds = &room{rows, bytes}; return nil })
+}
+
+// GroupRuns returns the number of runs, including nested ones, that share a group of the Runner with other processes.
+func (rn *Runner) GroupRuns(group string) int {
+	rn.pool.mu.Lock()
+	defer rn.pool.mu.Unlock()
+	return len(rn.pool.groups[group].stakes)
 }

@@ -11,33 +11,40 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is
-// the gate's output, and selects branches like the value of a condition. The words "approve" and "approved" also mean true; "reject" and
-// "rejected" also mean false. [Plan.Hash] covers a Gate, except its Check: a graph whose gate has another Timeout has another hash.
+// Gate configures a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's output.
+// The value also selects branches, like the value of a condition. The words "approve" and "approved" also mean true; "reject" and "rejected" also
+// mean false. [Plan.Hash] covers a Gate, except its Check and its Schema: a graph whose gate has another Timeout has another hash.
 //
-// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true
-// or yes, in upper or lower case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of
-// the eight words, all eight are choices. Any other answer is refused with a [*ChoiceError], and the gate continues to wait. A choice
-// without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
+// A gate with choices accepts only these as answers. The choices are the field Choices or, if that is empty, the labels of the gate's out-edges.
+// If one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices; the same holds for "rejected",
+// "reject", "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a
+// [*ChoiceError] and continues to wait. A choice without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices
+// nor labelled edges, accepts any answer.
 //
-// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on it, and then returns a
-// Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] answers, or until [Run.Leave].
+// While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
+// Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] or [Run.Leave].
 type Gate struct {
-	// Timeout is how long the gate waits. The wall clock counts, so time also passes while the run is not in memory.
-	// Zero means forever. Compile refuses a time above 0 and below 1 µs, since it probably lacks its unit.
+	// Timeout is the longest time that the gate waits. The gate uses the wall clock, so time also passes while the run is not in memory. Zero
+	// means forever. Compile refuses a Timeout above 0 and below 1 µs, since the author probably forgot the unit.
 	Timeout time.Duration
-	// OnTimeout says what happens when Timeout has passed. Default: [GateFail]. [GateLabel] needs a Timeout.
+	// OnTimeout selects what happens when Timeout has passed. Default: [GateFail]. [GateLabel] needs a Timeout.
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. An error refuses the
-	// answer: the signal gets an error that matches [ErrChoice] and unwraps to Check's error, and the gate continues to wait. Check is
-	// called without a lock, on the goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal posted to a
-	// store. It must not change the value, and several goroutines may call it at once. [Plan.Hash] does not cover it. Default: none.
+	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. If Check returns an error, the
+	// gate refuses the answer and continues to wait; the sender of the signal gets an error that matches [ErrChoice] and unwraps to Check's
+	// error. Check is called without a lock, on the goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal
+	// posted to a store. Check must not change the answer, and several goroutines may call Check at once. [Plan.Hash] does not cover Check.
+	// Default: none.
 	Check func(answer any) error `json:"-"`
+	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the
+	// schema as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check
+	// refuses; Check is called only for an answer that conforms. Compile reports a schema that it cannot compile with [ErrNoSchemas] or
+	// [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
+	Schema any `json:"-"`
 }
 
-// GateTimeout says what happens to a gate whose Timeout has passed.
+// GateTimeout selects what happens to a gate whose Timeout has passed.
 type GateTimeout uint8
 
 // The values of GateTimeout.
@@ -51,7 +58,7 @@ var gateTimeoutNames = enum.Of[GateTimeout]("gate timeout", "fail", "label")
 // timeoutLabel is the output of a gate under GateLabel.
 const timeoutLabel = "timeout"
 
-// String returns "fail" or "label".
+// String returns the name of t: "fail" or "label".
 func (t GateTimeout) String() string { return gateTimeoutNames.Name(t) }
 
 // MarshalText encodes t as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -60,21 +67,21 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is a signal that says who decided, and why. Its Value is the value of the signal. The Value selects the branches, and the
-// gate's dependents, or the step that continues, receive it. The whole Decision is in [NodeResult], [View.Decision] and the event
-// node.signalled.
+// Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field
+// Value selects the branches, and the gate's dependents, or the step that continues, receive only Value. [NodeResult], [View.Decision] and the
+// event node.signalled contain the whole Decision.
 type Decision struct {
 	Value any
 	// Actor names who decided.
 	Actor string
 	// Comment is the actor's comment.
 	Comment string
-	// ID identifies the signal among the signals for the same name, so that it may be sent again: see [Run.Signal]. Values are then
-	// compared by their JSON form, so Value must have one. If ID is empty, each signal is a new one.
+	// ID identifies the signal among the signals for the same name, so that a sender may repeat it: see [Run.Signal]. The values of signals with
+	// the same ID are compared by their JSON form, so Value must have one. If ID is empty, each signal is a new one.
 	ID string
 }
 
-// decisionOf returns a signal as a Decision.
+// decisionOf returns the value of a signal as a Decision.
 func decisionOf(signal any) Decision {
 	switch d := signal.(type) {
 	case Decision:
@@ -93,25 +100,25 @@ func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
-// ErrChoice rejects a signal whose answer is not one of the gate's choices, or is refused by the gate's Check. In the first case the error
-// is a [*ChoiceError].
+// ErrChoice is matched by the error of a signal whose answer is not one of the gate's choices, or which the gate's Schema or Check refuses. The
+// error is a [*ChoiceError] in the first case. In the second it unwraps to a [*ContractError].
 var ErrChoice = errors.New("no such choice")
 
-// ChoiceError reports an answer that is none of the choices of a gate. It matches [ErrChoice].
+// ChoiceError reports an answer that is not one of the choices of a gate. It matches [ErrChoice].
 type ChoiceError struct {
 	// Node is the path of the gate.
 	Node string
 	// Answer is the label of the answer or, if the answer has no label, its text, shortened to about a kilobyte.
 	Answer string
-	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the
-	// words that mean the same as one of them or the opposite. See [Gate].
+	// Choices are the choices of the gate: first the declared choices or, if there are none, the labels of its edges in the order of declaration;
+	// then the words that mean the same as one of these, or the opposite. See [Gate].
 	Choices []string
 
-	null bool   // the answer was null, as opposed to the text "null"
-	form string // the type of an answer that is not null and has no label
+	null bool   // whether the answer was null; false for the text "null"
+	form string // the type of the answer, if the answer has no label and is not null
 }
 
-// Error names the gate and the answer, lists the choices, and suggests one if the answer looks mistyped.
+// Error names the gate and the answer, lists the choices, and suggests a choice if the answer looks mistyped.
 func (e *ChoiceError) Error() string {
 	answer := quoteID(e.Answer)
 	switch {
@@ -127,11 +134,10 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices returns the answers that a gate accepts or a condition may give: the declared ones, else the labels of its
-// out-edges, and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no
-// branch.
+// choices returns the answers that a gate accepts or a condition may give: the declared choices or, if there are none, the labels of the node's
+// out-edges; and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
 func (p *Plan) choices(ref machine.Ref) []string {
-	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
+	if p.whole != nil { // a trigger may have pruned edges from p, but the labels of those edges are still choices
 		ref, _ = p.whole.find(p.names[ref])
 		p = p.whole
 	}
@@ -160,15 +166,15 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels the words that mean the same as one of them. If all labels are words of the two alias classes, it adds the
-// words of both: an author who writes "approved" expects that "rejected" may be answered. If there is any other label, that label may be
-// the opposite word, mistyped, so the opposite words are not added. The label of a gate's timeout is ignored here.
+// withAliases adds to labels the words that mean the same as one of them. If all labels are words of the two alias classes, it adds the words of
+// both classes: an author who writes "approved" expects that "rejected" may be answered. If there is another label, that label may be a
+// misspelling of the opposite word, so the opposite words are not added. withAliases ignores the label of a gate's timeout.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
 		words, classes = gateAliasWords, gateAliases
 	}
-	var has [2]bool // whether a label means false, or true
+	var has [2]bool // whether a label means false, and whether a label means true
 	all := true
 	for _, label := range labels {
 		switch means, ok := classes[strings.ToLower(label)]; {
@@ -197,7 +203,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer has labels and all of them are choices. The list choices includes the aliases.
+// isChoice reports whether an answer has labels and all of them are in choices. The list choices includes the aliases.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -211,41 +217,47 @@ func isChoice(labels, choices []string, gate bool) bool {
 	return len(labels) > 0
 }
 
-// refusedAnswer is the error for an answer that the gate's Check has refused. It matches [ErrChoice].
+// refusedAnswer is the error for an answer that the gate's Schema or Check refused. It matches [ErrChoice].
 type refusedAnswer struct {
 	node string // the path of the gate
-	err  error  // returned by Check
+	err  error  // a *ContractError, or the error that Check returned
 }
 
-// Error names the gate and says why the answer was refused.
+// Error returns the gate's path and the reason why the answer was refused.
 func (e *refusedAnswer) Error() string {
-	return fmt.Sprintf("node %s: the answer is refused: %s", quoteID(e.node), errorText(e.err))
+	return fmt.Sprintf("node %s: the answer is refused: %s", quoteID(e.node), refusalText(e.err))
 }
 
 // Is reports whether target is [ErrChoice].
 func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 
-// Unwrap returns the error of Check.
+// Unwrap returns the [*ContractError], or the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// refuse returns an error that matches [ErrChoice] and names the gate by its path, if the answer is no choice of the gate, or the gate's
-// Check refuses the answer. The answer and Check are user code; the caller does not hold the run's lock. A panic of the answer's
-// BranchLabels is not a refusal: it fails the gate later. A panic of Check is a refusal.
+// refuse returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error matches
+// [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock. If the
+// answer's BranchLabels panics, refuse returns nil: the panic fails the gate later. If the contract or Check panics, refuse returns an error.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
 	}
 	n := p.node(ref)
-	if !isGate(n) || n.Gate == nil || n.Gate.Check == nil {
+	if !isGate(n) || n.Gate == nil || n.Gate.Schema == nil && n.Gate.Check == nil {
 		return nil
 	}
-	if err := contain(func() error { return n.Gate.Check(answer) }); err != nil {
+	err := contain(func() error {
+		if err := p.judgeAnswer(ref, answer); err != nil || n.Gate.Check == nil {
+			return err
+		}
+		return n.Gate.Check(answer)
+	})
+	if err != nil {
 		return &refusedAnswer{node: path, err: bounded(err)}
 	}
 	return nil
 }
 
-// refuseChoice returns a [*ChoiceError] if the answer is none of the choices.
+// refuseChoice returns a [*ChoiceError] if the answer is not one of the choices.
 func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	choices := p.choices(ref)
 	if choices == nil {
@@ -262,13 +274,13 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports labels of edges that match none of the declared choices, and gates that answer "timeout" although no edge takes
-// this answer. It reads the graph, before the nodes are numbered.
+// checkChoices reports labels of edges that match none of the declared choices, and gates that answer "timeout" although no edge has this label.
+// It reads the graph before the nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
 	}
-	labels := map[int32][]string{} // for each gate that answers with a label on timeout, the labels of its edges
+	labels := map[int32][]string{} // for each gate that answers with a label on timeout: the labels of its edges
 	seen := map[branchLabel]bool{}
 	c.eachLabel(func(_ int, from int32, label string) {
 		if at := (branchLabel{from, label}); answersInTime(c.g.nodes[from]) && !seen[at] {
@@ -282,7 +294,7 @@ func (c *compiler) checkChoices() {
 				ErrBadValue, timeoutLabel, defaultLabel, quoteList(list))
 		}
 	}
-	known := map[int32]*knownChoices{} // kept for each node that declares choices, so that the work is linear in the labels
+	known := map[int32]*knownChoices{} // cached for each node that declares choices, so that the work is linear in the number of labels
 	c.eachLabel(func(i int, from int32, label string) {
 		n := c.g.nodes[from]
 		if len(n.declaredChoices()) == 0 || label == defaultLabel || answersInTime(n) && label == timeoutLabel {
@@ -325,15 +337,15 @@ func (n *node) knownChoices() *knownChoices {
 	return k
 }
 
-// has does for one label what isChoice does for an answer with several.
+// has reports whether label is a choice. isChoice does the same for an answer with several labels.
 func (k *knownChoices) has(label string) bool {
 	return k.set[label] || isAlias(k.classes, label) && k.set[strings.ToLower(label)]
 }
 
-// answersInTime reports whether the node is a gate that answers with a label when its Timeout has passed.
+// answersInTime reports whether the node is a gate that completes with a label when its Timeout has passed.
 func answersInTime(n *node) bool { return isGate(n) && n.Gate != nil && n.Gate.OnTimeout == GateLabel }
 
-// eachLabel calls f with the labels of branches: each with its edge and the source node, by their indices of declaration.
+// eachLabel calls f for each label of a branch. It passes the edge's index, and the index of declaration of the edge's source node.
 func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 	for i := range c.g.edges {
 		e := &c.g.edges[i]
@@ -344,14 +356,14 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 		if !ok {
 			continue
 		}
-		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge is not a branch, see checkTerms
+		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge does not name a branch, see checkTerms
 			continue
 		}
 		f(i, from, e.Label)
 	}
 }
 
-// badChoices describes what is wrong with a list of choices, or returns "".
+// badChoices returns what is wrong with a list of choices, or "".
 func badChoices(choices []string) string {
 	seen := make(map[string]bool, len(choices))
 	for _, choice := range choices {
@@ -368,22 +380,22 @@ func badChoices(choices []string) string {
 	return ""
 }
 
-// SuspendMode says what happens to the rest of the run while a node is suspended. It is an option. The default is
-// SuspendDrain, or SuspendStop in [Waves].
+// SuspendMode is an option that selects what happens to the rest of the run while a node is suspended. The default is SuspendDrain, or
+// SuspendStop in [Waves].
 type SuspendMode uint8
 
 // The values of SuspendMode.
 const (
 	suspendDefault SuspendMode = iota
-	SuspendDrain               // everything that does not depend on the suspended node continues
-	SuspendStop                // nodes that have started finish, retries included; no other node starts
+	SuspendDrain               // everything that does not depend on the suspended node is performed
+	SuspendStop                // nodes that have started finish, including their retries; no other node starts
 
 	suspendModeCount
 )
 
 var suspendModeNames = enum.Of[SuspendMode]("suspend mode", "", "drain", "stop")
 
-// String returns "drain" or "stop", or "" for the zero value.
+// String returns the name of m: "drain" or "stop", or "" for the zero value.
 func (m SuspendMode) String() string { return suspendModeNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -400,38 +412,38 @@ func (m SuspendMode) apply(c *config) error {
 	return nil
 }
 
-// Suspend, returned by a step, makes its node wait for a signal. When the signal arrives, the step is called again from its start. It then
-// gets the signal's value from [Step.Resumed] and its own state from [Step.SavedState]. The attempt keeps its number, but its Timeout
-// begins again.
+// Suspend returns an error that a step returns to make its node wait for a signal. When the signal arrives, the step is called again from its
+// beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns state. The attempt keeps its number, but its
+// Timeout begins again.
 //
-// token is the name of the signal; if token is empty, the name is the node's id. The step fails with an error that matches
-// [ErrDuplicateGate] if token is the id of another node, or a name under which another node waits. info is for the person or
-// program that answers. Snapshots contain info and state.
+// token is the name of the signal; if token is empty, the name is the node's id. The step fails with an error that matches [ErrDuplicateGate] if
+// token is the id of another node, or a name under which another node waits. info is meant for the person or program that answers. Snapshots
+// contain info and state.
 //
-// If the end node returns Suspend, it fails. If the node was asked to stop, it stops instead of waiting.
+// If the end node returns Suspend, it fails. If the node was already requested to stop, it stops instead of waiting.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
 
-// SuspendUntil, returned by a step, makes its node sleep until t. Then the step is called again from its start, in the same attempt, with
-// its own state in [Step.SavedState]; [Step.Resumed] reports that there was no signal. Meanwhile the node is [Retrying], as in a backoff:
-// it holds no slot, OverallTimeout continues, [Execute] waits for it, and [Run.RetryNow] wakes it. Timeout begins again afterwards. The
-// process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the same time. Under
-// [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at once.
+// SuspendUntil returns an error that a step returns to make its node sleep until t. Then the step is called again from its beginning, in the same
+// attempt. In that call, [Step.SavedState] returns state, and [Step.Resumed] reports that there was no signal. While it sleeps, the node is
+// [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After the
+// sleep, Timeout begins again. The process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the
+// same time t. Under [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at once.
 //
-// If the end node returns SuspendUntil, it fails. If the node was asked to stop, it stops instead of sleeping.
+// If the end node returns SuspendUntil, it fails. If the node was already requested to stop, it stops instead of sleeping.
 func SuspendUntil(t time.Time, state any) error {
 	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }
 
-// SuspendFor is [Suspend] with a deadline. If no signal has arrived by then, the step is called again; [Step.Resumed] reports whether there was a
-// signal. A later signal is refused. The zero deadline means never.
+// SuspendFor is [Suspend] with a deadline. If no signal has arrived by the deadline, the step is called again; [Step.Resumed] reports whether
+// there was a signal. A later signal is refused. The zero deadline means never.
 func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }
 
-// expressible limits the time to the years 1 to 9999, which snapshots and stores can express: a later time becomes the last second of
-// these years, an earlier time their first. The zero time stays zero.
+// expressible limits t to the years 1 to 9999, which snapshots and stores can express. It replaces a later time by the last second of the year
+// 9999, and an earlier time by one second after the zero time. The zero time stays zero.
 func expressible(t time.Time) time.Time {
 	switch u := t.UTC(); {
 	case t.IsZero():
@@ -440,7 +452,7 @@ func expressible(t time.Time) time.Time {
 		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	case u.Year() < 1:
 		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
-	case t.Year() > 9999 || t.Year() < 1: // only the year in UTC is in the range, so u is returned
+	case t.Year() > 9999 || t.Year() < 1: // this is the year of the local time; the UTC year is in the range, so u is returned
 		return u
 	}
 	return t
@@ -449,8 +461,8 @@ func expressible(t time.Time) time.Time {
 type suspendError struct {
 	token       string
 	info, state any
-	until       time.Time // when the step is called again without a signal; zero means never
-	sleeps      bool      // no signal is expected
+	until       time.Time // the time when the step is called again without a signal; zero means never
+	sleeps      bool      // the node sleeps and expects no signal
 	run         string    // the id of the awaited run; "" if the wait is for a signal
 }
 
@@ -466,17 +478,17 @@ func (e *suspendError) Error() string {
 	return "suspended, waiting for " + quoteID(e.token)
 }
 
-// Wait is the wait of a node for a signal, or for the end of a run.
+// Wait describes the wait of a node for a signal, or for the end of a run.
 type Wait struct {
 	Node string
-	// Token is the name under which Run.Signal reaches the node, besides the node's id.
+	// Token is the name by which Run.Signal finds the node, besides the node's id.
 	Token string
-	// Info is the info that the step passed to Suspend. If Run is set, it is a text that names the run.
+	// Info is the info that the step passed to Suspend. If Run is set, Info is a text that names the run.
 	Info any
-	// Since is when the wait began.
+	// Since is the time when the wait began.
 	Since time.Time
-	// Deadline is when the wait ends; zero means never.
+	// Deadline is the time when the wait ends without a signal; zero means never.
 	Deadline time.Time
-	// Run is the id of the run whose end the node awaits, see AwaitRun; "" if the node waits for a signal.
+	// Run is the id of the run for whose end the node waits, see AwaitRun; "" if the node waits for a signal.
 	Run string
 }

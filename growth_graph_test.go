@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfSlashedIDs: no search among all ids is needed to find an id that looks like a path inside an expanded node.
+// TestGrowthOfSlashedIDs: an id that looks like a path inside an expanded node is found without a search among all ids.
 func TestGrowthOfSlashedIDs(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{}
@@ -31,8 +31,8 @@ func TestGrowthOfSlashedIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthOfBranches: each branch that a condition has not taken names, as the reason, the labels that the condition took.
-// The test counts bytes, so it runs alone.
+// TestGrowthOfBranches: the skip reason of each branch that a condition has not taken contains the labels that the condition took. The test
+// counts bytes, so it does not run in parallel.
 func TestGrowthOfBranches(t *testing.T) {
 	for _, taken := range []func(n int) int{func(int) int { return 1 }, func(n int) int { return n / 2 }} {
 		grows(t, 250, func(n int) int64 {
@@ -59,7 +59,7 @@ func TestGrowthOfBranches(t *testing.T) {
 			}
 			require.Equal(t, n-taken(n), skipped)
 			checkEvents(t, g, res, rec.all())
-			if taken(n) == 1 { // else the run has kept the answer, shortened
+			if taken(n) == 1 { // otherwise the run has stored the answer, shortened
 				require.Equal(t, 1, kahn.BranchTexts(res), "each of them looked at all labels")
 			}
 			return bytes
@@ -67,8 +67,8 @@ func TestGrowthOfBranches(t *testing.T) {
 	}
 }
 
-// TestGrowthOfDeclarations compiles a node with n outputs, each of which an edge takes, and a node with n groups: outputs and groups are
-// found by name. A node that names a group twice is still reported.
+// TestGrowthOfDeclarations compiles a node with n outputs, each used by an edge, and a node with n groups. Outputs and groups are found by name.
+// A node that names a group twice is still reported.
 func TestGrowthOfDeclarations(t *testing.T) {
 	t.Parallel()
 	const n = 2000
@@ -89,8 +89,8 @@ func TestGrowthOfDeclarations(t *testing.T) {
 	require.ErrorContains(t, err, `edge "a" -> "d": bad edge: the Key "out.1" names none of the Outputs of "a"`)
 }
 
-// TestGrowthOfProblems compiles graphs of n nodes, each of which names something unknown, beside n known names. A problem that is not
-// reported is not compared with the known names. The test counts bytes, so it runs alone.
+// TestGrowthOfProblems compiles graphs of n nodes that each use an unknown name, with n known names. A problem that is not reported is not
+// compared with the known names. The test counts bytes, so it does not run in parallel.
 func TestGrowthOfProblems(t *testing.T) {
 	id := func(what string, i int) string { return fmt.Sprint(what, i) }
 	for name, try := range map[string]func(g *kahn.Graph, n int) error{
@@ -176,7 +176,7 @@ func TestGrowthOfProblems(t *testing.T) {
 	}
 }
 
-// TestGrowthOfChoices: each of n labels is one of the n choices of its gate. The test counts bytes, so it runs alone.
+// TestGrowthOfChoices: each of n labels is one of n choices of its gate. The test counts bytes, so it does not run in parallel.
 func TestGrowthOfChoices(t *testing.T) {
 	for _, onTimeout := range []kahn.GateTimeout{kahn.GateFail, kahn.GateLabel} {
 		grows(t, 500, func(n int) int64 {
@@ -197,7 +197,7 @@ func TestGrowthOfChoices(t *testing.T) {
 	}
 }
 
-// allocated returns what f allocates, provided that nothing else runs.
+// allocated returns the allocations of f, provided that no other code runs.
 func allocated(f func()) (bytes, objects int64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -206,7 +206,7 @@ func allocated(f func()) (bytes, objects int64) {
 	return int64(after.TotalAlloc - before.TotalAlloc), int64(after.Mallocs - before.Mallocs)
 }
 
-// TestGrowthOfGuards: every node of a chain asks about the first one.
+// TestGrowthOfGuards: the guard of every node in a chain reads the first node.
 func TestGrowthOfGuards(t *testing.T) {
 	t.Parallel()
 	grows(t, 250, func(n int) int64 {
@@ -265,7 +265,7 @@ func TestGrowthOfBoundaries(t *testing.T) {
 	}
 }
 
-// TestGrowthOfParams assembles all parameters of a node.
+// TestGrowthOfParams reads all parameters of a node.
 func TestGrowthOfParams(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {
@@ -282,7 +282,7 @@ func TestGrowthOfParams(t *testing.T) {
 		p := compiled(t, g.Add(sink))
 		res, err := p.Execute(t.Context(), nil)
 		require.NoError(t, err)
-		require.Equal(t, want, res.Output)
+		require.Equal(t, want, res.Output())
 		ref, _ := p.Ref("sink")
 		steps := 0
 		for name := range want {
@@ -292,8 +292,8 @@ func TestGrowthOfParams(t *testing.T) {
 	})
 }
 
-// TestTypesAreIndexed: Encoding makes an index of the registered types, so that a value is not compared with each type. The index
-// leaves out names of built-in types, and all names of a type but the first.
+// TestTypesAreIndexed: Encoding makes an index of the registered types, so a value is not compared with each type. The index omits names of
+// built-in types, and all names of a type but the first.
 func TestTypesAreIndexed(t *testing.T) {
 	types := kahn.Types{"order": order{}, "a second name": (*order)(nil), "the order": order{}}
 	if n := kahn.IndexedNames(kahn.Encoding(types)); n != 2 {
@@ -338,7 +338,7 @@ func TestAncestry(t *testing.T) {
 				g.Connect(kahn.Edge{From: fmt.Sprint("n", from), To: fmt.Sprint("n", to)})
 			}
 		}
-		leads := map[[2]int]bool{} // by index of declaration, whose order is topological here
+		leads := map[[2]int]bool{} // by declaration index, which is in topological order here
 		for to := range n {
 			for via := range to {
 				if edges[[2]int{via, to}] {
@@ -390,7 +390,7 @@ func ancestryShapes(n int) map[string]*kahn.Graph {
 	return map[string]*kahn.Graph{"chain": chain, "tree": tree, "comb": comb, "grid": grid}
 }
 
-// TestGrowthOfAncestry: a question about distant ancestors does not visit all edges up to them.
+// TestGrowthOfAncestry: the search for a distant ancestor does not visit all edges up to it.
 func TestGrowthOfAncestry(t *testing.T) {
 	t.Parallel()
 	for name := range ancestryShapes(1) {
@@ -400,7 +400,7 @@ func TestGrowthOfAncestry(t *testing.T) {
 			first, _ := p.Ref("n0")
 			for r := range machine.Ref(p.Len()) {
 				p.IsAncestor(first, r)
-				if name != "grid" { // in a grid, the search for another node takes as many steps as the grid is wide
+				if name != "grid" { // in a grid, a search for another node takes as many steps as the grid is wide
 					p.IsAncestor(machine.Ref(rng.IntN(p.Len())), r)
 					p.IsAncestor(r/2, r)
 				}

@@ -19,23 +19,23 @@ import (
 )
 
 // The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work, with an exponent of at most 1.25.
-// This allows for a logarithm and fixed costs, but not for a square, nor for a power of one and a half.
+// This allows for a logarithm and fixed costs, but not for quadratic growth or an exponent of 1.5.
 
 const mostExponent = 1.25
 
-// grows fails if count grows much faster than its argument over three doublings.
+// grows fails if count grows much faster than n over three doublings of n.
 func grows(t *testing.T, n int, count func(n int) int64) {
 	t.Helper()
 	exponents(t, count, n, 8*n)
 }
 
-// doubles is grows over two single doublings, for counts that do not depend on chance.
+// doubles is grows with two single doublings, for counts that do not depend on chance.
 func doubles(t *testing.T, n int, count func(n int) int64) {
 	t.Helper()
 	exponents(t, count, n, 2*n, 4*n)
 }
 
-// exponents fails if, between two consecutive sizes, count grows with an exponent above mostExponent.
+// exponents fails if, between two successive sizes, count grows with an exponent above mostExponent.
 func exponents(t *testing.T, count func(n int) int64, sizes ...int) {
 	t.Helper()
 	counts := make([]int64, len(sizes))
@@ -56,8 +56,7 @@ func compiled(t *testing.T, g *kahn.Graph) *kahn.Plan {
 	return p
 }
 
-// TestGrowthOfPending: runs wait for other runs, are cancelled while they wait, begin in their order, end and are
-// forgotten.
+// TestGrowthOfPending: runs wait for other runs, are cancelled while they wait, begin in order, end, and are removed.
 func TestGrowthOfPending(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {
@@ -68,7 +67,7 @@ func TestGrowthOfPending(t *testing.T) {
 		for i := range n {
 			run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) {
 				<-gate
-				order = append(order, i) // one at a time
+				order = append(order, i) // one run at a time
 				return nil, nil
 			}}), nil, kahn.Retain(0))
 			require.NoError(t, err)
@@ -92,8 +91,7 @@ func TestGrowthOfPending(t *testing.T) {
 	})
 }
 
-// TestGrowthOfTokens: steps inside the items of a map wait under one token; each answer goes to the first waiting
-// step.
+// TestGrowthOfTokens: steps inside the items of a map wait under the same token. Each answer goes to the first waiting step.
 func TestGrowthOfTokens(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) (steps int64) {
@@ -116,14 +114,14 @@ func TestGrowthOfTokens(t *testing.T) {
 			}
 			res, err := run.Wait()
 			require.NoError(t, err)
-			require.Equal(t, want, res.Output)
+			require.Equal(t, want, res.Output())
 			steps = run.TreeSteps()
 		})
 		return steps
 	})
 }
 
-// TestGrowthOfClaims: runs wait for shared slots, are cancelled while they wait, and take their turns.
+// TestGrowthOfClaims: runs wait for shared slots, are cancelled while they wait, and get slots in turn.
 func TestGrowthOfClaims(t *testing.T) {
 	t.Parallel()
 	for name, share := range map[string]func(rn *kahn.Runner, n int){
@@ -158,7 +156,7 @@ func TestGrowthOfClaims(t *testing.T) {
 	}
 }
 
-// failedComb returns the result of a chain of n victims, each of which also follows a failed node of its own.
+// failedComb returns the Result of a chain of n victims, each of which also follows its own failed node.
 func failedComb(t *testing.T, n int) *kahn.Result {
 	g := &kahn.Graph{}
 	for i := range n {
@@ -174,8 +172,7 @@ func failedComb(t *testing.T, n int) *kahn.Result {
 	return res
 }
 
-// TestGrowthOfOrigins asks for the origins of the last of many victims, and for the origins of all victims when they have
-// the same ones.
+// TestGrowthOfOrigins reads the origins of the last of many victims, and the origins of all victims when they have the same origins.
 func TestGrowthOfOrigins(t *testing.T) {
 	t.Parallel()
 	grows(t, 250, func(n int) int64 {
@@ -195,7 +192,7 @@ func TestGrowthOfOrigins(t *testing.T) {
 		}
 		return res.EdgeVisits() - before
 	})
-	grows(t, 250, func(n int) int64 { // n failures, one node that joins them, a chain of n victims
+	grows(t, 250, func(n int) int64 { // n failures, one node that follows them all, and a chain of n victims
 		g := &kahn.Graph{}
 		join := kahn.Node{ID: "v0"}
 		for i := range n {
@@ -218,8 +215,8 @@ func TestGrowthOfOrigins(t *testing.T) {
 	})
 }
 
-// TestGrowthOfVictimsErrors: observers of every victim of a cascade ask for the errors of the victims while the run continues.
-// In the second graph a running node precedes all victims, so that they may still get more origins.
+// TestGrowthOfVictimsErrors: while the run continues, observers read the error of every victim of a cascade of failures. In the second graph a
+// running node precedes all victims, so the victims may get more origins.
 func TestGrowthOfVictimsErrors(t *testing.T) {
 	t.Parallel()
 	for _, pending := range []bool{false, true} {
@@ -267,8 +264,8 @@ func TestGrowthOfVictimsErrors(t *testing.T) {
 	}
 }
 
-// TestVisitsOfLosers: the search for losers counts the edges that it visits: the edges into a node that was decided early,
-// and the edges out of a node that may be a loser.
+// TestVisitsOfLosers: the search for losers counts the edges that it visits: the edges into a node that was decided early, and the edges out of a
+// node that may be a loser. A loser is a node whose result no other node needs any more.
 func TestVisitsOfLosers(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -291,7 +288,7 @@ func TestVisitsOfLosers(t *testing.T) {
 	require.GreaterOrEqual(t, visits(true)-visits(false), int64(2*n+n))
 }
 
-// TestGrowthOfLosers makes many early decisions over one slow ancestry; the last decision cancels losers.
+// TestGrowthOfLosers makes many early decisions whose nodes have the same slow ancestors. The last decision cancels losers.
 func TestGrowthOfLosers(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {
@@ -335,8 +332,7 @@ func gates(n int) *kahn.Graph {
 	return g
 }
 
-// TestGrowthOfStatusChanges answers many gates one after the other: each change of the run's status names the new waits, and
-// counts all waits.
+// TestGrowthOfStatusChanges answers many gates one after the other. Each change of the run's status lists the new waits, and counts all waits.
 func TestGrowthOfStatusChanges(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) int64 {
@@ -382,7 +378,7 @@ func items(t *testing.T, res *kahn.Result, id string) *kahn.Result {
 	return node.Sub
 }
 
-// TestNodesOfItems: the items of a map share their declaration, except ids, keys and estimates.
+// TestNodesOfItems: the items of a map share their declaration, except for ids, keys and estimates.
 func TestNodesOfItems(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "M", Kind: "k", Do: nothing, Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{
@@ -409,7 +405,7 @@ func TestNodesOfItems(t *testing.T) {
 	}
 }
 
-// mutedStore blocks every write with a start until held is closed.
+// mutedStore is a store that blocks every write with a start until held is closed.
 type mutedStore struct {
 	store.Store
 	held chan struct{}
@@ -446,7 +442,7 @@ func TestGrowthOfOutbox(t *testing.T) {
 	})
 }
 
-// TestGrowthOfGroupFailures: all members of a group with CancelOnFailure fail; the stop lets running members finish.
+// TestGrowthOfGroupFailures: all members of a group with CancelOnFailure fail. The stop lets running members finish.
 func TestGrowthOfGroupFailures(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) (visits int64) {
@@ -475,8 +471,8 @@ func TestGrowthOfGroupFailures(t *testing.T) {
 	})
 }
 
-// TestGrowthOfFailedGroups: each of n groups has a member that fails, and a member inside a composite. The test also counts bytes, so
-// it runs alone.
+// TestGrowthOfFailedGroups: each of n groups has a member that fails, and a member inside a composite. The test also counts bytes, so it does not
+// run in parallel.
 func TestGrowthOfFailedGroups(t *testing.T) {
 	for _, expanded := range []bool{false, true} {
 		var visits []int64
@@ -551,7 +547,7 @@ func TestGrowthOfStoppedGroups(t *testing.T) {
 	})
 }
 
-// TestGrowthOfBoundedWaits: cleanup nodes suspend themselves, one after the other, in a run that was stopped.
+// TestGrowthOfBoundedWaits: in a stopped run, cleanup nodes suspend one after the other.
 func TestGrowthOfBoundedWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,44 +15,44 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Map performs a node once for each item of a list: it calls the node's Do or the host's step function, or begins a
-// nested run of the node's Sub. The items are independent: all are performed, even if some of them fail. The node's
-// output is an []any of their outputs, in the order of the list.
+// Map performs a node once for each item of a list. For each item it calls the node's Do or the host's step function, or begins a nested run of
+// the node's Sub. The items are independent: if some of them fail, the others are still performed. The node's output is an []any of the items'
+// outputs, in the order of the list.
 //
-// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the
-// node, and the item and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The
-// node's Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a whole:
-// guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output.
-// For the run the map is one node; the results of the items are in NodeResult.Sub.
+// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and
+// two more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and
+// Priority apply to each item. In a map of steps, Groups and Key also apply to each item. Everything else applies to the node as a whole: guards
+// and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the
+// map is one node; the results of the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If the
-	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is
-	// null, or missing for another reason, the list is empty, except that a required port skips the node. A value that is not a list fails
-	// the node with [CauseContractInput]. The output for an empty list is an empty list.
+	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the
+	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is null,
+	// or missing for another reason, the list is empty; but if a port of the node requires the value, the node is skipped. A value that is not a
+	// list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
-	// Limit bounds how many items are performed at the same time. A suspended item does not count towards the limit. An item with a Sub
-	// continues at once when the signal that it waits for arrives, even above the limit. Zero means that only the run's own limit applies.
+	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. An item with a Sub continues at
+	// once when the signal that it waits for arrives, even if this exceeds the limit. Zero means that only the run's own limit applies.
 	Limit int
-	// ToleratedCount and ToleratedPercent bound how many items may fail, by number and in percent of all items. If both are zero, none may
-	// fail; if both are set, both apply. If more items fail than a bound permits, the node fails with [CauseMapItems] and a [*MapError].
-	// Tolerated failures degrade the run.
+	// ToleratedCount and ToleratedPercent are the largest number of items, and the largest percentage of all items, that may fail. If both are
+	// zero, no item may fail; if both are set, both apply. If more items fail than permitted, the node fails with [CauseMapItems] and a
+	// [*MapError]. Tolerated failures degrade the run.
 	ToleratedCount   int
 	ToleratedPercent float64
-	// FailFast aborts the unfinished items when more items have failed than are tolerated.
+	// FailFast aborts the unfinished items as soon as more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item; a node with this field must not have a Key of its own. With [KeyLimit] and [KeyRate] the
-	// keys bound the calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of
-	// steps; the nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run
-	// continues from a snapshot; a panic fails the node.
+	// Key returns the concurrency key of an item; a node with this field must not have a Key of its own. With [KeyLimit] and [KeyRate], keys
+	// limit the calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is meant for maps of
+	// steps; the nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from
+	// a snapshot. A panic of Key fails the node.
 	Key func(item any) string `json:"-"`
-	// Estimate returns how long an item is expected to take; it replaces the node's Estimate. Under a limit, the item with the longest
-	// estimate begins first. Estimate is called like Key.
+	// Estimate returns the expected duration of an item; it replaces the node's Estimate. If a limit applies, the item with the longest estimate
+	// begins first. Estimate is called at the same times as Key.
 	Estimate func(item any) time.Duration `json:"-"`
-	// Compact drops items that failed or skipped themselves from the output; without Compact their outputs are null.
+	// Compact omits the items that failed or skipped themselves from the output. Without Compact their outputs are null.
 	Compact bool
 }
 
-// exceeded reports whether more of n items have failed than the map tolerates.
+// exceeded reports whether the number of failed items, out of n, is greater than the map tolerates.
 func (m *Map) exceeded(failed, n int) bool {
 	if m.ToleratedPercent > 0 && float64(failed)*100 > m.ToleratedPercent*float64(n) {
 		return true
@@ -60,11 +60,11 @@ func (m *Map) exceeded(failed, n int) bool {
 	return failed > m.ToleratedCount && (m.ToleratedCount > 0 || m.ToleratedPercent == 0)
 }
 
-// MapError is the error of a map if more items have failed than are tolerated. It unwraps to the errors of the items.
+// MapError is the error of a map in which more items have failed than are tolerated. It unwraps to the errors of the items.
 type MapError struct {
-	// Results are the outputs of the items, by index; an item that did not complete has null.
+	// Results are the outputs of the items, by index. The output of an item that did not complete is null.
 	Results []any
-	// Failed counts the items that failed.
+	// Failed is the number of items that failed.
 	Failed int
 	// Errs are the errors of the items that failed, each a [*NodeError], in the order of the list.
 	Errs []error
@@ -72,7 +72,7 @@ type MapError struct {
 	Indexes []int
 }
 
-// Error says how many items failed, with the first error.
+// Error returns the number of items that failed, and the first error.
 func (e *MapError) Error() string {
 	text := fmt.Sprintf("%d of %d items failed", e.Failed, len(e.Results))
 	if len(e.Errs) > 0 {
@@ -84,7 +84,7 @@ func (e *MapError) Error() string {
 // Unwrap returns the errors of the items.
 func (e *MapError) Unwrap() []error { return e.Errs }
 
-// Item returns the item that the step processes; in nested maps, the item of the innermost map. ok is false outside maps.
+// Item returns the item that the step processes. In nested maps, this is the item of the innermost map. ok is false outside maps.
 func (s *Step) Item() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Item, c.InMap
@@ -109,18 +109,18 @@ func (s *Step) Index() int {
 	return i
 }
 
-// items holds the items of a map.
+// items contains the items of a map.
 type items struct {
 	m      *Map
 	list   reflect.Value   // a slice or an array
-	plan   *Plan           // a node for each item
-	failed int             // how many items have failed so far; the run's lock guards failed
-	abort  bool            // an item returned AbortRun; the run's lock guards abort
-	text   json.RawMessage // the list as the codec wrote it; nil if the codec was not called
-	stored bool            // the store has been given the list; the run's lock guards stored
+	plan   *Plan           // contains a node for each item
+	failed int             // the number of items that have failed so far; guarded by the run's lock
+	abort  bool            // whether an item returned AbortRun; guarded by the run's lock
+	text   json.RawMessage // the encoded list; nil if the codec was not called
+	stored bool            // whether the list was sent to the store; guarded by the run's lock
 }
 
-// keep restores the list of a map that ended before the run was continued, if the snapshot contains the list.
+// keep restores the list of a map that ended before the run was continued, if the snapshot contains this list.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return
@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter that Over names. The argument key is the key of all items if the map's
-// KeyFrom yields one key for all, else empty. itemsOf calls the map's functions through protect.
+// itemsOf makes the items of a map from the value of the parameter that Over names. If the map's KeyFrom yields one key for all items, key is
+// this key; otherwise key is empty. itemsOf calls the map's functions through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -175,7 +175,7 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func
 	return x, protect(func() error { return x.distinguish(keyOf) })
 }
 
-// distinguish sets the keys of the items, if they have keys, and the estimates from Map.Estimate.
+// distinguish sets the keys of the items, if the items have keys, and the estimates from Map.Estimate.
 func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	p, n := x.plan, x.len()
 	if keyOf != nil {
@@ -224,14 +224,14 @@ func itemNode(n *node) *node {
 	}
 	item.Memo, item.MemoName, item.MemoKey, item.Files = n.Memo, n.MemoName, n.MemoKey, n.Files
 	if n.Sub != nil {
-		item.Groups, item.Key = nil, "" // the node is a composite, which holds no slot
+		item.Groups, item.Key = nil, "" // the node is a composite, and composites hold no slots
 	}
 	kept := &node{}
 	kept.keep(&item)
 	return kept
 }
 
-// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one. The n nodes share one declaration.
+// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one node. The n nodes share one declaration.
 func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
@@ -269,9 +269,9 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 	return p.subs[r]
 }
 
-// At returns the declaration of the node at a path in a run of the plan, see [Step.Path], and whether there is one. Paths are "x", "S/x" in
-// a sub-graph, "M[2]" for an item of a map, and "L#1/x" in an iteration of a loop. At does not check the numbers of items and iterations.
-// The graphs of expanded nodes are not part of a plan.
+// At returns the declaration of the node at a path in a run of the plan, see [Step.Path]. It reports whether there is such a node. The path is
+// "x" for a node of the graph, "S/x" for a node of a sub-graph, "M[2]" for an item of a map, and "L#1/x" for a node in an iteration of a loop. At
+// does not check the numbers of items and iterations. The graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
 		r, ok := p.Ref(path)
@@ -287,11 +287,11 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// inside returns the plan of the composite that a path leads into, and the path inside it; nil if there is no such composite. No id has the
-// form of a path into another node, so at most one composite fits.
+// inside returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there is no
+// such composite. No id has the form of a path into another node, so at most one composite contains the path.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	for i := range len(path) {
-		if path[i] != '/' { // an id may contain a slash, too
+		if path[i] != '/' { // an id may also contain a slash
 			continue
 		}
 		if r, ok := p.compositeOf(path[:i]); ok {
@@ -301,8 +301,9 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The
-// index is -1 outside maps. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
+// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The index is
+// -1 outside maps. On its way outwards, innermost passes through nested runs. If such a run belongs to a memoized composite, innermost records
+// read in the run's seen, see sights.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -313,7 +314,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node whose inputs a node gets: for an item, these are the outer run and the map.
+// home returns the run and the node that supply the inputs of a node: for an item, the outer run and the map.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
@@ -325,7 +326,7 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
-		if !x.list.IsValid() { // the list of a map that ended before the run was continued may be lost
+		if !x.list.IsValid() { // if the map ended before the run was continued, its list may be lost
 			return nil, false
 		}
 		return x.at(int(ref)), true
@@ -347,15 +348,15 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	cfg := *c.cfg
 	cfg.limit = x.m.Limit
-	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // the failure of an item concerns the map only
+	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // the failure of an item concerns only the map
 	c.items, c.cfg = x, &cfg
 	c.setKeys()
 	x.failed, x.abort = 0, false
 	return c
 }
 
-// itemFailed counts the failure of an item. Under FailFast, itemFailed stops the other items if more items have failed
-// than the map tolerates. The caller holds the run's lock.
+// itemFailed counts the failure of an item. Under FailFast, it stops the other items if more items have failed than the map tolerates. The caller
+// holds the run's lock.
 func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	x := r.items
 	x.failed++
@@ -408,18 +409,17 @@ func (m *Map) check(n *node, bad report) {
 		bad(ErrBadValue, "Map.Limit", "Map.Limit %d is negative", m.Limit)
 	case m.ToleratedCount < 0:
 		bad(ErrBadValue, "Map.ToleratedCount", "Map.ToleratedCount %d is negative", m.ToleratedCount)
-	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // also true of NaN
+	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // also true for NaN
 		bad(ErrBadValue, "Map.ToleratedPercent", "Map.ToleratedPercent %v is not from 0 to 100", m.ToleratedPercent)
 	}
 }
 
-// UpstreamItems returns, as a []T, the value that the edge from a map delivered: the output of item i at index i, and the
-// zero T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and contains,
-// at their indexes, the errors of the failed items. UpstreamItems also works for a failed map, if the edge delivers the
-// map's error.
+// UpstreamItems returns, as a []T, the value that the edge from a map delivered. The output of item i has the index i; for an item without an
+// output, the element is the zero T. errs is nil if no item failed. Otherwise it has the length of the list, and the error of a failed item has
+// the index of the item. UpstreamItems also works for a failed map if the edge delivers the map's error.
 //
-// Under Map.Compact, if no item failed, the list has only the outputs, without gaps. The error matches [ErrType] if an
-// element has another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
+// Under Map.Compact, if no item failed, the list contains only the outputs, without gaps. The error matches [ErrType] if an element has another
+// type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
 	if !ok {
@@ -427,10 +427,15 @@ func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error
 			return nil, nil, fmt.Errorf("upstream %s: %w", quoteID(id), err)
 		}
 	}
-	return typedItems[T](v, ok, s.UpstreamErr(id), "upstream", id)
+	failed := s.View().Err(id)
+	if e := (*MapError)(nil); !ok && !errors.As(failed, &e) {
+		return nil, nil, fmt.Errorf("upstream %s: %w", quoteID(id), s.noUpstream(id))
+	}
+	return typedItems[T](v, ok, failed, "upstream", id)
 }
 
-// OutputItems is UpstreamItems for the output of a map in a Result. The error matches [ErrUnknownNode] if the id is unknown.
+// OutputItems does for the output of a map in a Result what UpstreamItems does in a step. The error matches [ErrUnknownNode] if the id is
+// unknown.
 func OutputItems[T any](r *Result, id string) (list []T, errs []error, err error) {
 	n, ok := r.Node(id)
 	if !ok {
@@ -472,7 +477,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 	return list, errs, nil
 }
 
-// endedItems returns the run of a map's items if the map completed with the outputs of its items, else nil.
+// endedItems returns the run of a map's items if the map completed with the outputs of its items. Otherwise it returns nil.
 func (r *Run) endedItems(ref machine.Ref) *Run {
 	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil
@@ -483,7 +488,7 @@ func (r *Run) endedItems(ref machine.Ref) *Run {
 	return nil
 }
 
-// failedItems returns the failures in the ended run of a map's items; nil if there are none.
+// failedItems returns the failures in the ended run of a map's items, or nil if there are none.
 func (r *Run) failedItems() *MapError {
 	var e *MapError
 	for ref, w := range r.st.Words() {
@@ -506,7 +511,7 @@ func (r *Run) failedItems() *MapError {
 	return e
 }
 
-// checkItems makes the items of a map, after all other checks.
+// checkItems makes the items of a map. It is called after all other checks.
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
@@ -529,7 +534,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	text, err := r.keep(value)
-	if err != nil { // a list that cannot be encoded fails the node, since snapshots contain the list
+	if err != nil { // a list that cannot be encoded fails the node, since snapshots contain lists
 		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
 	res.items.text = text

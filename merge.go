@@ -17,22 +17,22 @@ import (
 // Contribution is the value that one edge delivered to a merge.
 type Contribution struct {
 	From  string // the source node
-	Label string // the source node's label, for people; may be empty
+	Label string // the source node's label for human readers; may be empty
 	Value any
 }
 
-// The built-in merge strategies. If several edges are declared for one parameter, the values are merged even if only
-// one edge delivers. So the shape of the result does not depend on which branch ran.
+// The built-in merge strategies. If several edges are declared for one parameter, the values are merged even if only one edge delivers a value.
+// So the shape of the result does not depend on the branch that was taken.
 const (
-	// MergeLast takes the value of the last delivering edge in the order of declaration.
+	// MergeLast takes the value of the last delivering edge, in the order of declaration.
 	MergeLast = "last_write_wins"
-	// MergeConcat joins the values as text, with blank lines in between: strings and []byte as they are, errors as their
-	// texts, all other values as JSON. Nulls are dropped.
+	// MergeConcat joins the values as text, separated by blank lines. Strings and []byte are used unchanged, errors become their texts, and all
+	// other values become JSON. Nulls are dropped.
 	MergeConcat = "concat"
 	// MergeArray collects the values as []any.
 	MergeArray = "array"
-	// MergeObject collects the values as map[string]any. The key is the label of the source node, or its id if the label
-	// is empty or not unique among the edges of the parameter.
+	// MergeObject collects the values as map[string]any. The key is the label of the source node. If the label is empty or not unique among the
+	// edges of the parameter, the key is the node's id.
 	MergeObject = "json_object"
 )
 
@@ -44,11 +44,11 @@ func builtinMerge(name string) bool {
 	return false
 }
 
-// mergeValues applies a built-in strategy. keys are the keys of the contributions under MergeObject.
+// mergeValues applies a built-in strategy. keys are the keys for the contributions under MergeObject.
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
 	value := func(c Contribution) any {
 		if err, is := c.Value.(error); is && asJSON {
-			return errorText(err) // an error is merged as its text: its fields are no contract, and some do not survive a snapshot
+			return errorText(err) // an error is merged as its text: its fields are not a contract, and some do not survive a snapshot
 		}
 		return c.Value
 	}
@@ -105,14 +105,14 @@ func concat(in []Contribution) (any, error) {
 	return strings.Join(parts, "\n\n"), nil
 }
 
-// Outputs is an output with several ports. An edge delivers the port that its Key names. The Key "output" stands for the
-// whole map, unless a port has that name.
+// Outputs is an output with several ports. An edge delivers the port that its Key names. The Key "output" means the whole map, unless a port has
+// this name.
 type Outputs map[string]any
 
 const outputKey = "output"
 
-// isNull reports whether v is null as data: a nil interface, pointer, map, slice, function or channel, or JSON null. Empty
-// strings, zeros, false and empty non-nil collections are values.
+// isNull reports whether v is null as data: a nil interface, pointer, map, slice, function or channel, or the JSON value null. Empty strings,
+// zeros, false and empty non-nil collections are not null.
 func isNull(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -129,8 +129,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns a port of an output. If the key is empty, portOf returns the port that is named like the edge's label
-// or, if the output has no such port, the port "output".
+// portOf returns a port of an output. If the key is empty, portOf returns the port whose name is the edge's label or, if the output has no such
+// port, the port "output".
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -162,7 +162,7 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have this key: none, "output", a port, or a path into a port's value.
+// has reports whether an edge from the node may have this key. Valid keys are "", "output", a port, and a path into a port's value.
 func (p *ports) has(key string) bool {
 	if key == "" || key == outputKey || p.names[key] {
 		return true
@@ -175,8 +175,8 @@ func (p *ports) has(key string) bool {
 	return false
 }
 
-// follow returns the value at a path. It splits the path at its dots, and goes part by part into maps and the exported fields of structs.
-// Before each part it tries the whole remaining path as a key.
+// follow returns the value at a path. It splits the path at its dots, and looks up each part in a map or in the exported fields of a struct.
+// Before each part, follow tries the whole remaining path as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -191,7 +191,7 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is like lookup, but also finds exported fields of structs: by their JSON names, or else by their Go names, ignoring case.
+// member is like lookup, but also finds exported fields of structs. It compares name first with JSON names, then with Go names, ignoring case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -210,8 +210,7 @@ func member(output any, name string) (any, bool) {
 	return nil, false
 }
 
-// memberNames returns, sorted, the alternatives to a path that leads nowhere: the members of the last value that the
-// path reaches.
+// memberNames returns alternatives to a path that leads nowhere. These are the sorted members of the last value that the path reaches.
 func memberNames(output any, path string) (names []string) {
 	prefix := ""
 	for {
@@ -265,17 +264,18 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// source provides the values that edges deliver: a [Run], or the [Values] that a host keeps beside a [machine.State].
+// source provides the values that edges deliver. It is a [Run], or the [Values] that a host keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // the source node's output, if d delivers it
+	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is the source node's output, if d delivers it
 	failureOf(machine.Ref) error
 	input(name string) (any, bool)
+	eachInput(f func(name string)) // may call f several times with the same name
 	clone(any) any
 }
 
-// deliver returns the value that an in-edge delivers to a node that is being checked or is running. The source node is
-// terminal, so its output does not change any more.
+// deliver returns the value that an in-edge delivers to a node that is being checked or is running. The source node is terminal, so its output no
+// longer changes.
 func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)
@@ -284,7 +284,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	case machine.DeliverOutput:
 		label := e.Label
 		if e.Flags&machine.EdgeLabelled == 0 {
-			label = "" // the edge leads into the end node, and its label is not a branch
+			label = "" // the edge leads into the end node, so its label does not name a branch
 		}
 		return portOf(output, e.Key, label)
 	case machine.DeliverError:
@@ -295,7 +295,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	return nil, false
 }
 
-// defaultOf returns what an edge delivers in place of a missing value.
+// defaultOf returns the value that an edge delivers instead of a missing value.
 func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	if e.Default != nil {
 		return e.Default
@@ -306,14 +306,13 @@ func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	return ""
 }
 
-// assembled returns the value of a parameter. It looks at edges, static values, root inputs and the port's default, in
-// this order.
+// assembled returns the value of a parameter. It tries edges, static values, root inputs and the port's default, in this order.
 func assembled(of source, ref machine.Ref, substituted bool, name string, merged map[string]any) (any, bool) {
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged contains what was delivered
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged contains the delivered value
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true
@@ -324,7 +323,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// unfed does the work of assembled for a parameter to which no edge has delivered a value.
+// unfed is assembled for a parameter to which no edge has delivered a value.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -365,8 +364,8 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 	return nil, false
 }
 
-// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports, possibly repeating a name.
-// inputs reports whether the node gets the root inputs, too.
+// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports. It may repeat a name. inputs reports
+// whether the node also gets the root inputs.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
@@ -383,11 +382,11 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
 }
 
-// The methods graph, deliveryTo, failureOf, input and clone make a Run a source.
+// The methods graph, deliveryTo, failureOf, input and clone make Run a source.
 func (r *Run) graph() *Plan { return r.plan }
 
-// deliveryTo takes the run's lock for a node that may run before its predecessors have ended. It also takes the lock in a durable run,
-// whose store may refuse the end of a predecessor while a guard or a merge runs.
+// deliveryTo takes the run's lock for a node that may run before its predecessors have ended. It also takes the lock in a durable run, whose
+// store may refuse the end of a predecessor while a guard or a merge function runs.
 func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
@@ -409,7 +408,7 @@ func (r *Run) delivered(to machine.Ref, flags stepFlags, i int32) (value any, ok
 	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
-// param returns one parameter of a node. Call it only after the node's check, if the node has one, has passed.
+// param returns one parameter of a node. If the node has a check, param may be called only after the check has passed.
 func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	if r.items != nil {
 		if v, ok := r.items.input(ref, name); ok {
@@ -420,8 +419,8 @@ func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	return r.assembled(ref, flags, name, r.mergedOf(ref))
 }
 
-// mergedOf returns the merged parameters of a node. Call it only after the node's check, if the node has one, has
-// passed. mergedOf takes the run's lock.
+// mergedOf returns the merged parameters of a node. If the node has a check, mergedOf may be called only after the check has passed. It takes the
+// run's lock.
 func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	if !r.plan.net.Is(ref, machine.FlagCheck) {
 		return nil
@@ -464,7 +463,7 @@ func (r *Run) params(ref machine.Ref, flags stepFlags, clone bool) map[string]an
 	return m
 }
 
-// eachParam calls f with the names of the parameters that a node may have, possibly repeating a name.
+// eachParam calls f with the names of the parameters that a node may have. It may repeat a name.
 func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	if r.items != nil {
 		f(inputItem)
@@ -520,7 +519,7 @@ func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func
 	}
 }
 
-// merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers a value.
+// merge merges the values that the edges deliver for one parameter. ok is false if no edge delivers a value.
 func merge(of source, ref machine.Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
 	p := of.graph()
 	var in []Contribution
@@ -549,7 +548,7 @@ func merge(of source, ref machine.Ref, substituted bool, group *param, protect f
 	return value, true, bounded(err)
 }
 
-// typed returns v as a T. missing returns the error that explains a missing value.
+// typed returns v as a T. The function missing returns the error that explains a missing value.
 func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
 	t, is := v.(T)
 	switch {
@@ -572,9 +571,10 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert converts v, a number as JSON decodes it or a list as JSON or a map node makes it, and stores the result in the value named to.
-// A whole float64 or json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert
-// returns false for any other value, and for a named type such as time.Duration, which may count in another unit.
+// convert converts v to the type of to, and stores the result in to. It converts numbers that package json has decoded, and lists that package
+// json or a map node has made. A whole float64 or json.Number becomes an integer if the type can represent it, a json.Number also a float64, and
+// an []any a list whose elements are converted if necessary. For any other v, convert returns false; also for a named type such as time.Duration,
+// which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil
@@ -610,7 +610,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 			return false, nil
 		}
 	}
-	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // beyond 1<<53, neighbouring integers share a float64
+	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // beyond 1<<53, neighbouring integers have the same float64
 		return false, nil
 	}
 	switch {
@@ -624,7 +624,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 	return false, nil
 }
 
-// convertList is convert for a list. A null element has no value, which is an error.
+// convertList is convert for a list. It returns an error if an element is null.
 func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	items := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, v := range list {
@@ -644,11 +644,10 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	return true, nil
 }
 
-// maxKey is the greatest length, in bytes, of a key that comes from a value, see Node.KeyFrom.
+// maxKey is the greatest length, in bytes, of a key that comes from a value. See Node.KeyFrom.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. The method distinguish finds the keys that come from the items of a
-// map.
+// findKey finds the key of a node with a KeyFrom. The keys of a map's items are found by distinguish.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]
@@ -663,20 +662,28 @@ func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 		value, found = assembled(of, ref, substituted, x.name, res.merged)
 	}
 	if res.key, res.err = x.key(value, found); res.err != nil {
-		res.verdict.Fail = CauseContractInput
+		if res.verdict.Fail = CauseContractInput; x.root && !found {
+			var names []string
+			of.eachInput(func(name string) { names = append(names, name) })
+			slices.Sort(names)
+			res.err = fmt.Errorf("%w: the run has no such input%s", res.err, instead(x.name, slices.Compact(names)))
+		}
 	}
 }
 
-// key returns the concurrency key that a value yields.
+// key returns the concurrency key for a value.
 func (x *keySource) key(value any, found bool) (string, error) {
+	name, whole, reached := strings.TrimSuffix(x.name+"."+x.path, "."), value, found
 	if found && x.path != "" {
-		value, found = follow(value, x.path)
+		value, reached = follow(value, x.path)
 	}
-	name := strings.TrimSuffix(x.name+"."+x.path, ".")
-	if !found || isNull(value) {
-		if x.optional {
-			return "", nil
-		}
+	switch {
+	case reached && !isNull(value):
+	case x.optional:
+		return "", nil
+	case found && !reached:
+		return "", fmt.Errorf("the key from %s: %w: %s has no %s%s", quoteID(name), ErrNoValue, quoteID(x.name), quoteID(x.path), instead(x.path, memberNames(whole, x.path)))
+	default:
 		return "", fmt.Errorf("the key from %s: %w", quoteID(name), ErrNoValue)
 	}
 	text, ok := keyText(value)
@@ -689,7 +696,7 @@ func (x *keySource) key(value any, found bool) (string, error) {
 	return text, nil
 }
 
-// keyText returns a scalar as text. A number has the same text before and after a round trip through JSON.
+// keyText returns a scalar as text. The text of a number is the same before and after a round trip through JSON.
 func keyText(value any) (string, bool) {
 	switch v := indirect(reflect.ValueOf(value)); v.Kind() {
 	case reflect.String:

@@ -15,8 +15,7 @@ import (
 //
 //	kahn.Execute(ctx, &g, step, kahn.Waves, kahn.Limit(8), kahn.StatusStrict)
 //
-// Options are applied in order; a later one overrides an earlier one, except that OnEvent, OnNode, Use and Around add
-// to the earlier ones.
+// Options are applied in order, and a later option overrides an earlier one. But OnEvent, OnNode, Use and Around add to the earlier options.
 type Option interface {
 	apply(*config) error
 }
@@ -25,7 +24,7 @@ type optionFunc func(*config) error
 
 func (f optionFunc) apply(c *config) error { return f(c) }
 
-// config holds the options of a run.
+// config contains the options of a run.
 type config struct {
 	mode           Mode
 	statusRule     StatusRule
@@ -34,20 +33,20 @@ type config struct {
 	onSuspend      SuspendMode
 	codec          Codec
 	store          store.Store
-	spec           *store.Spec // the labels, the parent, the key and the priority; nil if none was given; immutable
+	spec           *store.Spec // the labels, the parent, the key and the priority; nil if none of them was set; immutable
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	ctxCancels     bool                                                // the end of the caller's context cancels the run, although it has a store
+	ctxCancels     bool                                                // whether the end of the caller's context cancels the run although it has a store
 	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt, which sets it
-	idle           bool                                                // the run writes its first transaction and performs nothing
-	listed         *store.Run                                          // the stored run as the caller saw it in a list; nil if later changes do not matter
-	report         func(error)                                         // set by Runner.Serve: reports errors that keep a request of the run waiting
-	restAfter      time.Duration                                       // set by Runner.Serve: a wait longer than this ends the run at rest; 0 means that no wait does
+	idle           bool                                                // whether the run only writes its first transaction and performs nothing
+	listed         *store.Run                                          // the stored run as the caller found it in a list; nil if later changes do not matter
+	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
+	restAfter      time.Duration                                       // set by Runner.Serve: a wait longer than this ends the run at rest; 0 means that no wait ends it
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
-	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil without keys
-	dueAt          time.Time                                           // set by Runner.Serve: when the run may begin, a time that the store's clock has reached
+	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
+	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin, which the store's clock has reached
 	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve: nil without Service.Admit
 	refused        *Request                                            // set by admission: the run is cancelled without having begun
 	runner         *Runner
@@ -56,15 +55,15 @@ type config struct {
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
-	refresh        bool // the memo is not looked up
+	refresh        bool // whether the memo is not searched for outputs
 	budget         func(Usage) error
-	bounds         *room // the bounds of transactions, for tests; nil for the usual bounds
-	checkValues    bool  // outputs are encoded when their nodes complete
+	bounds         *room // the bounds of transactions, set by tests; nil for the usual bounds
+	checkValues    bool  // whether outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any
 	redrive        bool
 	fork           bool
-	redriven       []string // the nodes named by a redrive or a fork
+	redriven       []string // the nodes that a redrive or a fork names
 	redrivenBy     *Request
 	repeats        RedriveMode
 	allowChange    bool
@@ -76,7 +75,7 @@ type config struct {
 	estimates      *Result
 	history        *History
 	inputs         map[string]any
-	inputText      json.RawMessage // the inputs given to a durable run, as the codec has written them; nil if there are none
+	inputText      json.RawMessage // the inputs of a durable run, as the codec has encoded them; nil if there are none
 	fired          *fired
 	prune          PruneMode
 	sinks          []func(Event)
@@ -93,7 +92,7 @@ type config struct {
 	middleware     []func(StepFunc) StepFunc
 	observers      []func(NodeResult)
 	around         []func(context.Context, *Run) (context.Context, func(*Result))
-	eventOutputs   int // the longest output in an event; 0 means that events carry no outputs
+	eventOutputs   int // the greatest length of an output in an event; 0 means that events carry no outputs
 	storeEvents    bool
 	test           *testMode
 	kinds          interface{ Kinds() []string }
@@ -101,7 +100,7 @@ type config struct {
 	graphCalls     func(path, field string, call func() (any, error)) (any, error)
 }
 
-// keyTurn is the turn of a run's key, with the store that records it.
+// keyTurn is the turn of a run's key, together with the store that records the turn.
 type keyTurn struct {
 	store store.TurnStore
 	store.Turn
@@ -113,8 +112,8 @@ const (
 	defaultEventOutput    = 32 << 10
 )
 
-// byDefault are the configs of runs without options: the first for runs whose events have no reader, the second for runs whose events may
-// be read. All runs share these configs, which are never written to.
+// byDefault contains the configs of runs without options: the first for runs whose events have no reader, the second for runs whose events may be
+// read. All runs share these configs, which are never written to.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
@@ -170,7 +169,7 @@ func (c *config) setup(p *Plan) machine.Setup {
 		SlotSetup: machine.SlotSetup{KeyLimit: c.keyLimit, KeyRate: c.keyRate.count(), StartRate: c.startRate.count()},
 	}
 	if c.pool != nil {
-		x.Pool, x.PoolsKeys, x.PoolsAll = &c.pool.mu, c.pool.boundsKeys(), c.pool.whole != nil
+		c.pool.setup(&x.SlotSetup, p)
 	}
 	if c.estimates != nil {
 		own := p.net.Order(c.estimates.estimate(p))
@@ -179,14 +178,14 @@ func (c *config) setup(p *Plan) machine.Setup {
 	return x
 }
 
-// Mode says when a node whose predecessors are done may start.
+// Mode determines when a node whose predecessors are done may start.
 type Mode uint8
 
-// The modes. Both modes lead to the same final statuses.
+// The modes. Both lead to the same final statuses.
 const (
-	// Eager, the default, starts a node as soon as its join rule permits.
+	// Eager, the default, starts a node as soon as its join rule permits this.
 	Eager Mode = iota
-	// Waves runs the graph tier by tier: a node starts after all nodes of lower tiers are terminal.
+	// Waves runs the graph tier by tier: a node starts only after all nodes of lower tiers are terminal.
 	Waves
 
 	modeCount
@@ -194,7 +193,7 @@ const (
 
 var modeNames = enum.Of[Mode]("mode", "eager", "waves")
 
-// String returns "eager" or "waves".
+// String returns the name of m: "eager" or "waves".
 func (m Mode) String() string { return modeNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -211,20 +210,20 @@ func (m Mode) apply(c *config) error {
 	return nil
 }
 
-// StatusRule says how the status of a run follows from the statuses of its nodes.
+// StatusRule determines how the statuses of the nodes yield the status of the run.
 type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its
-	// failure has run, or was skipped because of the failure by its own upstream policy. If some bad node was not handled, the run fails,
-	// or is cancelled if only cancellations were not handled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its failure
+	// has run, or if such a node was skipped because of the failure by its own upstream policy. If a bad node was not handled, the run fails; but
+	// if only cancellations were not handled, the run is cancelled.
 	StatusEscaped StatusRule = iota
-	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
-	// none failed, and fails in all other cases.
+	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled
+	// and none failed. In all other cases it fails.
 	StatusLeaves
 	// StatusStrict fails the run if any node failed or was aborted because of a failure. Otherwise the run is cancelled if any node was
-	// cancelled, and completes if none was.
+	// cancelled, and completes if no node was.
 	StatusStrict
 
 	statusRuleCount
@@ -232,7 +231,7 @@ const (
 
 var statusRuleNames = enum.Of[StatusRule]("status rule", "escaped", "leaves", "strict")
 
-// String returns "escaped", "leaves" or "strict".
+// String returns the name of r: "escaped", "leaves" or "strict".
 func (r StatusRule) String() string { return statusRuleNames.Name(r) }
 
 // MarshalText encodes r as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -249,15 +248,15 @@ func (r StatusRule) apply(c *config) error {
 	return nil
 }
 
-// FailureMode says how the failure of one node affects the rest of the run, beyond the node's descendants.
+// FailureMode determines how the failure of one node affects the rest of the run, beyond the node's descendants.
 type FailureMode uint8
 
 // The failure modes.
 const (
 	// Continue, the default, finishes all nodes that do not depend on the failed node.
 	Continue FailureMode = iota
-	// StopScheduling acts at the first failure for which the graph has no handler: it lets running attempts finish, and aborts all nodes
-	// that have not started.
+	// StopScheduling takes effect at the first failure for which the graph has no handler: running attempts finish, and all nodes that have not
+	// started are aborted.
 	StopScheduling
 	// AbortRunning is like StopScheduling, and also cancels running attempts.
 	AbortRunning
@@ -267,7 +266,7 @@ const (
 
 var failureModeNames = enum.Of[FailureMode]("failure mode", "continue", "stop_scheduling", "abort_running")
 
-// String returns "continue", "stop_scheduling" or "abort_running".
+// String returns the name of m: "continue", "stop_scheduling" or "abort_running".
 func (m FailureMode) String() string { return failureModeNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -284,10 +283,10 @@ func (m FailureMode) apply(c *config) error {
 	return nil
 }
 
-// StopMode says how running steps are stopped when the run or their group is stopped.
+// StopMode determines how running steps are stopped when the run or their group is stopped.
 type StopMode uint8
 
-// The stop modes. In both, the end of the caller's context and a timeout of the run interrupt running attempts.
+// The stop modes. In both modes, the end of the caller's context and a timeout of the run interrupt running attempts.
 const (
 	// Interrupt, the default, ends the context of running attempts.
 	Interrupt StopMode = iota
@@ -299,7 +298,7 @@ const (
 
 var stopModeNames = enum.Of[StopMode]("stop mode", "interrupt", "drain")
 
-// String returns "interrupt" or "drain".
+// String returns the name of m: "interrupt" or "drain".
 func (m StopMode) String() string { return stopModeNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -323,10 +322,10 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit bounds how many steps run at the same time. Zero, the default, means no limit, since a step that waits costs only its goroutine.
-// The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit. Under
-// Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results
-// and durations of its steps, and on events from outside.
+// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit, since a waiting step costs only its
+// goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit. Under
+// Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results and
+// durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -337,7 +336,7 @@ func Limit(n int) Option {
 	})
 }
 
-// KeyLimit bounds how many nodes with the same Key run at the same time. Zero, the default, means no limit.
+// KeyLimit sets the largest number of nodes with the same Key that run at the same time. Zero, the default, means no limit.
 func KeyLimit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -348,11 +347,11 @@ func KeyLimit(n int) Option {
 	})
 }
 
-// apply makes r the rate of the run: it bounds how often attempts start in the whole run, including its nested runs.
+// apply makes r the rate of the run, which bounds how often attempts start in the whole run, including its nested runs.
 func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
-// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption] if the rate is not positive or
-// its burst is too large to count.
+// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption] if the rate is not positive or its
+// burst is too large to count.
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -365,28 +364,28 @@ func rate(field *Rate, name string, r Rate) error {
 	return nil
 }
 
-// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier run instead of
-// the nodes' own Estimates. Nodes are matched by id; for a node that the earlier run did not execute, its own Estimate is used. A nil
-// result changes nothing.
+// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations in an earlier run instead of the
+// nodes' own Estimates. Nodes are matched by id; if the earlier run did not execute a node, the node's own Estimate is used. If prev is nil,
+// Estimates changes nothing.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
-// Inputs provides the run's root inputs: values for ports and parameters that nothing else feeds. A graph that declares its Inputs
-// accepts only the declared ones, see [InputError]. The map is read, not copied.
+// Inputs sets the run's root inputs: values for ports and parameters that no other source provides. A graph that declares its Inputs accepts only
+// the declared inputs, see [InputError]. The map is read, not copied.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// PerRun calls f for each run and applies the options that f returns, so that options that belong together can share state about their run.
-// PerRun is for packages whose options a [Runner] applies to many runs.
+// PerRun calls f for each run and applies the options that f returns. So options that belong together can share state about their run. PerRun is
+// meant for packages whose options a [Runner] applies to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that calls [Start] or applies the options in another way. f may be called although no run begins. The run is
+// f is called on the goroutine that calls [Start] or applies the options in another way. f may be called even if no run begins. The run is
 // refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
@@ -401,10 +400,10 @@ func PerRun(f func() []Option) Option {
 	})
 }
 
-// OnEvent adds a sink. The sink is called with every event of the run, in order, on its own goroutine, so that it can neither delay the
-// run nor be called concurrently. Execute returns after the sink has received the last event, or when CancelGrace, at least a second, has
-// passed since the run's end. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when
-// Execute returns.
+// OnEvent adds a sink. The sink is called with every event of the run, in order, on a separate goroutine, so that it cannot delay the run and is
+// never called concurrently. Execute returns after the sink has received the last event. But it waits for the sink only until CancelGrace, or at
+// least a second, has passed since the run's end. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still
+// busy when Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -415,9 +414,9 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs adds the output to each event node.completed and to each event that ends a run, if the output has at most the given number
-// of bytes. The output is plain JSON, or the text of the run's [Codec] if that is not [Types]. For a longer output the event carries only
-// the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The
+// EventOutputs adds the output to each event node.completed and to each event that ends a run, if the output has at most the given number of
+// bytes. The output is plain JSON, or the text of the run's [Codec] if the codec is not [Types]. For a longer output the event contains only the
+// length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. Without this option events contain no outputs. The
 // output is encoded separately for each reader and sink, when the reader or sink receives the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
@@ -431,8 +430,8 @@ func EventOutputs(most int) Option {
 	})
 }
 
-// Retain makes a run keep only its last n events for [Run.Events]; Retain(0) keeps none. A reader that asks for an older event gets a gap
-// error. By default a run keeps all events. Events that a sink has not received yet are always kept; Execute keeps events only for sinks.
+// Retain makes a run keep only its last n events for [Run.Events]; Retain(0) keeps none. A reader that requests an older event gets a gap error.
+// By default a run keeps all events. Events that a sink has not received yet are always kept; Execute keeps events only for sinks.
 func Retain(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -448,13 +447,13 @@ func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
 }
 
-// TraceID sets the id of the trace that the run's events belong to. Default: an id derived from the run's id, in the form of a W3C trace
-// id, 32 hex digits.
+// TraceID sets the id of the trace to which the run's events belong. Default: an id derived from the run's id, in the form of a W3C trace id, 32
+// hex digits.
 func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
 
-// apply makes r the policy of nodes without one, in a graph whose Defaults have none.
+// apply makes r the policy of all nodes that have none, unless the Defaults of the graph contain one.
 func (r Retry) apply(c *config) error {
 	if _, err := r.validate(); err != nil {
 		return fmt.Errorf("%w: Retry: %w", ErrBadOption, err)
@@ -463,25 +462,24 @@ func (r Retry) apply(c *config) error {
 	return nil
 }
 
-// Timeout bounds the time that the run takes. When this time has passed, unfinished nodes are aborted and the run fails. Zero means no
-// bound. The time counts from the run's beginning. A process that continues the run keeps the deadline if it sets this option, too. Waits
-// for signals count, and so does the time while no process performs the run. With a [Redrive] the time starts anew. The end of the caller's
-// context has another effect: it cancels a run without a store and leaves a durable one.
+// Timeout bounds the duration of the run. When it has passed, unfinished nodes are aborted and the run fails. Zero means no bound. The time
+// counts from the run's beginning, including waits for signals and the time while no process performs the run. A process that continues the run
+// keeps the deadline if it also sets this option. A [Redrive] starts the time from zero. The end of the caller's context has another effect: it
+// cancels a run without a store and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: nodes are
-// cancelled, the cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its
-// store.
+// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: nodes are cancelled, the
+// cleanup and end nodes are performed, and the run ends. Without this option the run is left, see [Durable], and can be continued from its store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
-// CancelGrace bounds how long a step may continue after its context was cancelled. A slower step is abandoned: its node ends, its slot is
-// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
-// is not retried, whatever the policy says, since two attempts would overlap. After the run's end Wait lets sinks catch up for this time,
-// but at least for a second. Default: 5 s.
+// CancelGrace is the time for which a step may continue after its context was cancelled. A slower step is abandoned: its node ends, its slot is
+// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step is not
+// retried, even if the policy permits it, since two attempts would overlap. After the run's end, Wait lets sinks finish for the same time, but at
+// least for a second. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }
@@ -492,15 +490,14 @@ func CleanupTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cleanupTimeout, "CleanupTimeout", d) })
 }
 
-// Random replaces the source of the random numbers in [0, 1) that jitter uses, to make a run reproducible.
+// Random replaces the source of the random numbers in [0, 1) that determine jitter, to make a run reproducible.
 func Random(source func() float64) Option {
 	return optionFunc(func(c *config) error { c.random = source; return nil })
 }
 
-// CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments. It copies parameters,
-// upstream values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View]
-// shows, and the contributions to a registered merge. Without this option steps share values and must not change them. A nil function
-// copies nothing.
+// CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments. It copies parameters, upstream
+// values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View] shows, and the
+// contributions to a registered merge. Without this option steps share values and must not change them. If clone is nil, nothing is copied.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

@@ -15,33 +15,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is the Result of a run without nodes, a plan or an id. A nil Result, which Execute
-// returns with an error about the graph or the options, behaves like the zero value.
+// Result is the outcome of a run. The zero value is the Result of a run without nodes, a plan or an id. Execute returns a nil Result if the graph
+// or the options are wrong; a nil Result behaves like the zero value.
 type Result struct {
-	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that has not ended: see Waiting.
+	// Status is RunCompleted, RunFailed or RunCancelled. It is RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
-	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output has
-	// completed, and does not degrade the run.
+	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output is completed,
+	// and does not degrade the run.
 	Degraded bool
-	// Left is true for a suspended run that was left: [Run.Leave] or [Runner.Shutdown] was called, the caller's context of a durable run
-	// ended, or the run's lease ran out before the store answered. If the context ended, the run's error matches [ErrLeft]. If the store
-	// did not answer, the error matches [ErrStore], and the nodes are in their stored states.
+	// Left is true for a suspended run that was left: [Run.Leave] or [Runner.Shutdown] was called, the caller's context of a durable run ended,
+	// or the run's lease expired before the store answered. If the context ended, the run's error matches [ErrLeft]. If the store did not answer,
+	// the error matches [ErrStore], and the nodes have their stored states.
 	Left bool
-	// For a run that did not complete, Cause says why it was stopped as a whole, or that its end node failed. It is zero for a run that
-	// failed only because of its nodes.
+	// Cause is the reason why a run that did not complete was stopped as a whole, or it reports that the end node failed. Cause is zero for a run
+	// that failed only because of its nodes.
 	Cause Cause
-	// CancelRequested is true if the run was asked to stop, even if no node was left to stop.
+	// CancelRequested is true if a stop of the run was requested, even if no node was still running.
 	CancelRequested bool
-	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was left to stop.
-	// RedriveRequest is the request for the last redrive of the run, see [Redrive].
+	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was still running. RedriveRequest is
+	// the request for the last redrive of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
-	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
-	// leaves that completed, by id.
-	Output any
-	// Start is when the run began, and Duration how long it took, by the monotonic clock.
+	// Start is the time when the run began. Duration is the time that the run took, by the monotonic clock.
 	Start    time.Time
 	Duration time.Duration
-	// Pruned are the ids of the nodes that the run left out because the fired trigger does not lead to them, in the order of declaration.
+	// Pruned are the ids of the nodes that are not part of the run because the fired trigger does not lead to them, in the order of declaration.
 	Pruned []string
 	// Warnings are problems that did not fail the run:
 	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
@@ -51,13 +48,13 @@ type Result struct {
 	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
-	// Abandoned are the ids of abandoned nodes, or the paths of those in composites. The step of such a node ignored the end of its
-	// context, or its guard, merge or test did not return when the node was stopped or the run was left. The goroutines are still
+	// Abandoned are the ids of abandoned nodes, or the paths of abandoned nodes in composites. The step of such a node ignored the end of its
+	// context, or its guard, merge or test did not return when the node was stopped or the run was left. The goroutines of these nodes are still
 	// running.
 	Abandoned []string
-	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
+	// Waiting describes the waits of a suspended run, in the order of declaration of the waiting nodes.
 	Waiting []Wait
-	// Test is the summary of a run in test mode, nil for other runs: see the option [TestMode].
+	// Test is the summary of a run in test mode, and nil for other runs: see the option [TestMode].
 	Test *TestSummary
 
 	run *Run
@@ -68,11 +65,11 @@ type Result struct {
 type NodeResult struct {
 	ID     string
 	Kind   string
-	Label  string // Label of the Node, for display
+	Label  string // Label of the Node, for human readers
 	Tier   int
 	Status Status
-	// RunID is the id of the run, for readers of many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty in the
-	// results of a Result, which has the id itself.
+	// RunID is the id of the run, for programs that read many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty in the
+	// results of a Result, which itself contains the id.
 	RunID string
 	// Output is the output of a completed node.
 	Output any
@@ -80,37 +77,38 @@ type NodeResult struct {
 	// victim of an upstream failure.
 	Err   error
 	Cause Cause
-	// Skip says why the node was skipped, if it was.
+	// Skip is the reason why the node was skipped. It is zero if the node was not skipped.
 	Skip event.SkipReason
 	// Attempts is the number of attempts that have begun.
 	Attempts int
-	// Start is when the first attempt began, zero if none did. Duration is the time from Start to the end of the last attempt or, for a
-	// composite that waits in a suspended run, to the end of the run.
+	// Start is the time when the first attempt began; zero if none began. Duration is the time from Start to the end of the last attempt or, for
+	// a composite that waits in a suspended run, to the end of the run.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
-	// Hit says which run produced the memoized output, and when. It is nil if Memoized is false, or if an older version stored the run.
+	// Hit contains the run that produced the memoized output, and the time. It is nil if Memoized is false, or if an older version stored the
+	// run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
-	// Mocked is true if a mock took the place of the node's step: see [TestMode].
+	// Mocked is true if a mock replaced the node's step: see [TestMode].
 	Mocked bool
-	// Tolerated is true for a node that failed under ContinueOnFail. It is also true for a completed composite with failures inside that
-	// were handled or tolerated there.
+	// Tolerated is true for a node that failed under ContinueOnFail. It is also true for a completed composite if failures inside it were handled
+	// or tolerated there.
 	Tolerated bool
-	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
+	// Abandoned is true if the last attempt ignored the end of its context, and the run continued without waiting for it.
 	Abandoned bool
-	// Decision is the signal that answered a gate, or the last wait of a step: its value, its sender and the sender's comment. It is nil if
-	// there was none, as after the Timeout of a gate.
+	// Decision is the signal that answered a gate, or the last wait of a step: its value, its sender and the sender's comment. It is nil if there
+	// was no signal, as after the Timeout of a gate.
 	Decision *Decision
-	// GuardErr is why the guard could not decide.
+	// GuardErr is the reason why the guard could not decide.
 	GuardErr error
-	// Sub is the Result of a composite's nested run, or of the last one if there were several. It is nil for other nodes, and for a
-	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]; it
-	// has no Sub if it ended before the run continued from a file or a store, since its graph is not known then.
+	// Sub is the Result of a composite's nested run, or of the last nested run if there were several. It is nil for other nodes, and for a
+	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]. Its Sub is
+	// nil if it ended before the run continued from a file or a store, since its graph is then not known.
 	Sub *Result
-	// Compensation says whether the node was undone, and CompensationErr why undoing it failed: see Compensate of [Node].
+	// Compensation is the state of the node's compensation, and CompensationErr the error if undoing the node failed: see Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
 	// Undoing describes the calls of the node's Compensate. It is nil before the first call, and for a composite without a Compensate.
@@ -119,39 +117,40 @@ type NodeResult struct {
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
-	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]. It is empty if the node has no such key, or was not
-	// checked.
+	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]. It is empty if the node has no such key, or if the node was
+	// not checked.
 	Key string
-	// Usage is what the node has used in all ended attempts, including nodes inside a composite: see [Step.Use]. It is nil if nothing was
+	// Usage is the consumption of the node in all ended attempts, including nodes inside a composite: see [Step.Use]. It is nil if nothing was
 	// used.
 	Usage Usage
 
 	attempts []Attempt // nil if the node had one attempt
 }
 
-// Undoing describes how a node was or is being undone: see Compensate of [Node].
+// Undoing describes how a node was undone, or is being undone: see Compensate of [Node].
 type Undoing struct {
 	Attempts int       // the number of attempts of the compensation
-	Certain  bool      // the node has completed, so it had an effect; otherwise it is not known whether it had one
+	Certain  bool      // true if the node has completed, so it had an effect; false if it is not known whether it had one
 	Began    time.Time // when the first attempt began
-	Ended    time.Time // when undoing the node succeeded or was given up; zero before
-	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate did
+	Ended    time.Time // when undoing the node succeeded or was given up; zero before then
+	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt was made before the run was continued, and an
-// older version of this package stored the run without the field.
+// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt was made before the run was continued, and an older
+// version of this package stored the run without the field.
 type Attempt struct {
-	// Number counts from 1. The history omits attempts that a crash cut short.
+	// Number is the number of the attempt, counted from 1. The history omits attempts that a crash interrupted.
 	Number int
-	// Start and End are wall clock times. End is zero while the attempt runs, and if the attempt will begin again when the run continues.
+	// Start and End are wall clock times. End is zero while the attempt runs. It is also zero if the attempt will begin again when the run
+	// continues.
 	Start, End time.Time
-	// Err is the error of a failed attempt, else nil.
+	// Err is the error of a failed attempt, or nil.
 	Err error
 	// Delay is the backoff before the next attempt, if another attempt follows.
 	Delay time.Duration
 }
 
-// History returns the attempts of the node in order, in a slice that the caller owns.
+// History returns the attempts of the node, in order. The caller owns the slice.
 func (n NodeResult) History() []Attempt {
 	switch {
 	case n.attempts != nil:
@@ -169,10 +168,10 @@ func (n NodeResult) History() []Attempt {
 	return []Attempt{only}
 }
 
-// hasRun reports whether the Result belongs to a run, and is neither nil nor the zero value.
+// hasRun reports whether the Result belongs to a run. It is false for nil and for the zero value.
 func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 
-// performed returns the run of the Result, or a run without nodes for nil and the zero value.
+// performed returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
 		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}}
@@ -188,7 +187,7 @@ func (r *Result) ID() string {
 	return r.run.ID()
 }
 
-// Plan returns the plan that the run executed, nil for the zero Result.
+// Plan returns the plan that the run executed, or nil for the zero Result.
 func (r *Result) Plan() *Plan {
 	if !r.hasRun() {
 		return nil
@@ -202,7 +201,16 @@ func (r *Result) Plan() *Plan {
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.performed().plan.names) }
 
-// Node returns the result of the node with this id, and whether the graph has such a node.
+// Output returns the output of the run: the end node's output. Without an end node, it is the output of the only leaf; or, if there are several
+// leaves, a new map[string]any that maps the id of each completed leaf to its output. Output returns nil for a suspended run.
+func (r *Result) Output() any {
+	if !r.hasRun() || r.Status == RunSuspended {
+		return nil
+	}
+	return r.run.output()
+}
+
+// Node returns the result of the node with this id. It reports whether the graph has such a node.
 func (r *Result) Node(id string) (NodeResult, bool) {
 	ref, ok := r.performed().plan.Ref(id)
 	if !ok {
@@ -233,9 +241,9 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the output has another
-// type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the
-// node has not ended, the error also matches [ErrSuspended].
+// Output returns the output of a completed node as a T, converted as by [Param]. The error matches [ErrType] if the output has another type,
+// [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the node has
+// not ended, the error also matches [ErrSuspended].
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
@@ -247,7 +255,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() error { return fmt.Errorf("%w: it is %v", ErrNoValue, n.Status) })
 }
 
-// suspendedBy returns why a suspended run does not continue, as the end of a sentence.
+// suspendedBy returns why a suspended run does not continue. The text is the end of a sentence.
 func (r *Result) suspendedBy() string {
 	const most = 5
 	var names []string
@@ -267,24 +275,35 @@ func (r *Result) suspendedBy() string {
 	return ""
 }
 
-// estimate returns a function that returns how long a node of p took in this run.
+// took returns how long the node with this id took in the run. It returns false if the node was not executed, and for a nil Result.
+func (r *Result) took(id string) (int64, bool) {
+	if !r.hasRun() {
+		return 0, false
+	}
+	if old, ok := r.run.plan.find(id); ok {
+		if rec := &r.run.records[old]; rec.attempts > 0 {
+			return rec.end - rec.start, true
+		}
+	}
+	return 0, false
+}
+
+// estimate returns a function that maps a node of p to its duration in this run, or else to its own Estimate.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
-		if old, ok := r.performed().plan.find(p.names[ref]); ok {
-			if rec := &r.run.records[old]; rec.attempts > 0 {
-				return rec.end - rec.start
-			}
+		if took, ok := r.took(p.names[ref]); ok {
+			return took
 		}
 		return int64(p.node(ref).Estimate)
 	}
 }
 
-// nodeResult returns the result of a terminal node, without the cause. The caller holds the run's lock unless the run has ended.
+// nodeResult returns the result of a terminal node, without the cause. Unless the run has ended, the caller must hold the run's lock.
 func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
-// resultOf does the work of nodeResult with a given word and extra. It needs no lock for a completed node.
+// resultOf returns what nodeResult returns, from a given word and extra. For a completed node it needs no lock.
 func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
@@ -296,7 +315,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))
-		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // the time of a composite in a run that was left lasts to the run's end
+		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // in a run that was left, the duration of a composite ends with the run
 			res.Duration = time.Duration(r.ended - rec.start)
 		}
 	}
@@ -332,7 +351,7 @@ func (r *Run) branchesOf(ref machine.Ref) (labels []string) {
 	return labels
 }
 
-// attempts returns the history of a node that was attempted more than once, else nil. The caller holds the run's lock.
+// attempts returns the history of a node that was attempted more than once. For other nodes it returns nil. The caller holds the run's lock.
 func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
@@ -342,7 +361,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	for _, e := range x.errs {
 		last = e.number
 		a := Attempt{Number: int(last), Err: e.err, Delay: e.delay}
-		if last != 0 { // otherwise the times are not known
+		if last != 0 { // otherwise the times are unknown
 			a.Start, a.End = r.timeAt(e.start), r.timeAt(e.end)
 		}
 		list = append(list, a)
@@ -368,14 +387,13 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 			current.Err = x.lastErr
 		}
 	}
-	if rec.end >= x.began { // otherwise the process ended before the attempt did, and the attempt begins again
+	if rec.end >= x.began { // otherwise the process ended before the attempt, and the attempt begins again
 		current.End = r.timeAt(rec.end)
 	}
 	return append(list, current)
 }
 
-// node makes a node's result. The run has ended, so the lock is needed only for the origins, which are computed on
-// request.
+// node makes a node's result. The run has ended, so the lock is needed only for the origins, which are computed on request.
 func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st
@@ -393,8 +411,8 @@ func (r *Result) node(ref machine.Ref) NodeResult {
 	return res
 }
 
-// addCause adds the cause and the error, as far as they are known, to the result of a node that has failed or was stopped. The caller holds
-// the run's lock.
+// addCause adds the cause and the error, if they are known, to the result of a node that has failed or was stopped. The caller holds the run's
+// lock.
 func (r *Run) addCause(ref machine.Ref, res *NodeResult) {
 	if res.Status == Completed || res.Status == Skipped {
 		return
@@ -439,8 +457,8 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText renders the branches that a condition has taken. The text is a part of each skip on a branch that was not taken, so it is
-// cached for conditions with many labels.
+// branchText returns the branches that a condition has taken as a text. Each skip on a branch that was not taken contains this text. So for
+// conditions with many labels the text is cached.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
@@ -455,7 +473,7 @@ func (r *Run) branchText(ref machine.Ref) string {
 	return text.(string)
 }
 
-// textsMade returns the cache of texts, which it makes if there is none.
+// textsMade returns the cache of texts. If there is none, textsMade creates it.
 func (r *Run) textsMade() *sync.Map {
 	if r.texts.Load() == nil {
 		r.texts.CompareAndSwap(nil, &sync.Map{})
@@ -463,8 +481,8 @@ func (r *Run) textsMade() *sync.Map {
 	return r.texts.Load()
 }
 
-// nodeError returns the error of a terminal node that did not complete and was not skipped, else nil. It reads only words and records of
-// terminal nodes, and extras. The caller holds the run's lock unless the run has ended or the node failed by itself.
+// nodeError returns the error of a terminal node, or nil if the node completed or was skipped. It reads only words and records of terminal nodes,
+// and extras. The caller must hold the run's lock, unless the run has ended or the node failed by itself.
 func (r *Run) nodeError(ref machine.Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
 	w := s.Word(ref)
@@ -497,8 +515,8 @@ func (r *Run) nodeError(ref machine.Ref) error {
 // makeResult makes the Result. It is called once, when the run has ended.
 func (r *Run) makeResult() {
 	v := r.verdict
-	res := &r.result // set field by field, which is faster than copying a whole Result
-	res.Status, res.Degraded, res.CancelRequested, res.Output = v.status, v.degraded, r.cancelled, r.output()
+	res := &r.result // field by field, which is faster than copying a whole Result
+	res.Status, res.Degraded, res.CancelRequested = v.status, v.degraded, r.cancelled
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
 	remarks := r.remarked()
 	res.Abandoned = append(r.names(remarks.abandoned), remarks.abandonedInside...)
@@ -524,7 +542,7 @@ func (r *Run) makeResult() {
 	switch v.status {
 	case RunCompleted:
 	case RunSuspended:
-		res.Output, res.Waiting, res.Left = nil, r.waiting(), r.leaving
+		res.Waiting, res.Left = r.waiting(), r.leaving
 		if d := r.durable; d != nil && r.outer == nil {
 			res.err = d.leftError()
 		}
@@ -537,13 +555,13 @@ func (r *Run) makeResult() {
 	r.summed = true
 }
 
-// runError collects the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run was not stopped as a
-// whole and failed because of unhandled failures, the error omits the handled ones.
+// runError joins the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run was not stopped as a whole and
+// failed because of unhandled failures, the error omits the handled failures.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the StatusRule of an earlier process, has decided the status
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node or the StatusRule of an earlier process has determined the status
 			nodes, passed = escaped, machine.WordPropagated // tolerated failures are included, since other nodes may have been aborted because of them
 		}
 	}
@@ -570,7 +588,7 @@ func (r *Run) runError(v verdict) error {
 // output returns the output of the run.
 func (r *Run) output() any {
 	if r.items != nil {
-		return nil // the map decides the form of its items' outputs
+		return nil // the map determines the form of its items' outputs
 	}
 	if r.plan.end != noRef {
 		if said, ok := r.endOutput.(EndVerdict); ok {
@@ -593,8 +611,8 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. Answer has the
-// labels of the branches that a condition took, since a State does not contain the condition's output.
+// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. Answer contains the labels
+// of the branches that a condition took, since a State does not contain the condition's output.
 func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
@@ -631,25 +649,26 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 	return reason
 }
 
-// Cause says why a node ended as it did.
+// Cause is the reason why a node ended with its status.
 type Cause struct {
 	Kind CauseKind
-	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by
-	// itself is its own origin. Nodes with the same origins may share the slice, which must not be modified. Origins is computed on
-	// request, in time that grows with the number of edges that let the failure through.
+	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by itself is its
+	// own origin. Nodes with the same origins may share the slice, so it must not be modified. Origins is computed on request, in time
+	// proportional to the number of edges that the failure passed.
 	Origins []string
-	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. It unwraps to the step's error or to
-	// the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing, since the nodes in Origins
-	// have the errors.
+	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. The NodeError unwraps to the step's error
+	// or to the cause of the stop. For a victim of an upstream failure, Err is an [*UpstreamError], which unwraps to nothing, since the errors
+	// belong to the nodes in Origins.
 	Err error
 }
 
-// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive]. A
-// function with a parameter ...Request uses only the first Request, and may be called without one. Both texts are for display and logs;
-// they do not change what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
+// Request names the person or program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
+// [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Both texts are meant for
+// display and logs; they have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and
+// in stores.
 type Request = event.Request
 
-// boundedRequest shortens a request from a file that another program may have written. It returns nil for nil.
+// boundedRequest shortens a request from a file that another program may have written. For nil it returns nil.
 func boundedRequest(q *Request) *Request {
 	if q == nil {
 		return nil
@@ -666,7 +685,7 @@ func asked(by []Request) Request {
 	return shortened(by[0])
 }
 
-// shortened returns the request with texts of bounded length.
+// shortened returns the request with its texts shortened.
 func shortened(q Request) Request {
 	return Request{Actor: foreign.Shorten(strings.ToValidUTF8(q.Actor, "\uFFFD")), Reason: foreign.Shorten(strings.ToValidUTF8(q.Reason, "\uFFFD"))}
 }
@@ -679,16 +698,16 @@ func requestOf(q *Request) Request {
 	return *q
 }
 
-// ask keeps the first request to stop the run. It is called before the stop, whose events contain the request. The caller holds the run's
-// lock.
+// ask records the request to stop the run, if it is the first one. ask is called before the stop, whose events contain the request. The caller
+// holds the run's lock.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
 		r.asked = &q
 	}
 }
 
-// requestFor returns the request that made nodes of the run end with this kind of cause. It returns an empty request if this nested run, or
-// a nested run around it, was not stopped for this cause, since the request then did not reach the nodes. The caller holds the run's lock.
+// requestFor returns the request for which nodes of the run ended with this kind of cause. If neither this nested run nor a nested run around it
+// was stopped for this cause, the request did not reach the nodes, and requestFor returns an empty request. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

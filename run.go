@@ -15,9 +15,9 @@ import (
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
 type Run struct {
-	// st.mu guards the fields below unless they say otherwise. The lock is never held while user code runs. There is no scheduler
-	// goroutine: the worker that has finished a step records its outcome, takes the best ready node in the same critical section and
-	// performs that node itself. If more nodes are ready it starts one more worker, which does the same.
+	// st.mu guards the fields below, except where a comment states otherwise. The lock is never held while user code runs. There is no scheduler
+	// goroutine: the worker that has finished a step records its outcome, takes the best ready node in the same critical section and performs
+	// that node itself. If more nodes are ready, the worker starts one more worker, which does the same.
 
 	runGiven                  // its plan, inputs and options
 	st         machine.Locked // the lock, and all decisions
@@ -28,29 +28,29 @@ type Run struct {
 	runStops                  // its stops
 	runRest                   // gates, signals, rest
 	runOutcome                // its end
-	undo       *undoing       // what is undone; nil if neither this run nor one nested in it has undone anything
+	undo       *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
 	runIdentity
 }
 
-// runGiven holds the plan, inputs and options of a run. Its fields, except dozes, are fixed when the run begins. Until then a function
+// runGiven contains the plan, inputs and options of a run. Its fields, except dozes, do not change after the run has begun. Until then a function
 // of Around may replace base.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
 	ctx      context.Context // the context of the caller
-	base     context.Context // the caller's values without its cancellation: only the run stops attempts
+	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool         // step is wrapped in middleware and also performs the nodes' own Do
-	stepless bool         // the host has given no step function
-	mayEnd   bool         // the caller's context may end
-	careful  bool         // performPlain must look beyond a step's result: the caller's context may end, outputs are encoded, or the run has one slot
-	attended bool         // Execute waits for the run, which follows the caller's context
-	unheld   bool         // started by Execute or Runner.Serve: the run ends when it comes to rest
-	epoch    int          // 1, and one more with each redrive
-	dozes    int64        // if doze has left the run: the time from then to the first alarm, in ns; else 0
-	learning *learning    // its History; nil without one
-	from     *restoration // the state from which the run continues, until the run is opened
+	wrapped  bool         // whether step is wrapped in middleware and also performs the nodes' own Do
+	stepless bool         // whether the host has given no step function
+	mayEnd   bool         // whether the caller's context may end
+	careful  bool         // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	attended bool         // whether Execute waits for the run, which then follows the caller's context
+	unheld   bool         // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	epoch    int          // 1, plus one for each redrive
+	dozes    int64        // if doze has left the run: the time from then to the first alarm, in ns; otherwise 0
+	learning *learning    // connects the run to its History; nil without one
+	from     *restoration // the state from which the run continues; nil after the run has been opened
 }
 
 // runNodes are the records of a run's nodes.
@@ -59,135 +59,136 @@ type runNodes struct {
 	extras  map[machine.Ref]*extra
 	checks  map[machine.Ref]*evaluation         // the checks that workers perform
 	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
-	slipped atomic.Bool                         // slips has had an entry; readable without the lock
+	slipped atomic.Bool                         // whether slips has ever had an entry; readable without the lock
 	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
-// runReports holds the recorders of a run's events.
+// runReports contains the recorders of a run's events.
 type runReports struct {
-	log      *eventLog     // nil if events have no readers; else the outermost run's; immutable
+	log      *eventLog     // the outermost run's log; nil if nothing reads the events; immutable
 	recorder *recorder     // nil without a log
 	scope    *eventScope   // nil without a log
-	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is publishing
+	flushing chan struct{} // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
 }
 
-// runNest is a run's place among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
+// runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
 // and one clock.
 type runNest struct {
 	tree     *tree // nil for a run without composites that is not nested
 	outer    *Run  // nil for a run that is not nested
-	turn     *turn // its place in the tree; nil without a tree
-	began    int64 // when the run began, in ns since start; start is the outermost run's
-	bound    int64 // when the run's Timeout passes, in ns since start; may be negative; 0 means never
+	turn     *turn // the run's position in the tree; nil without a tree
+	began    int64 // when the run began, in ns since the start of the outermost run
+	bound    int64 // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
 	touched  bool  // see tree
-	heldBack bool  // the run is in durable.heldBack
-	nests    bool  // some node is a composite or has been expanded
-	// lends lists nodes by the name of a group that this graph or a graph around it declares: the nodes that have been
-	// expanded into a graph that names the group, and the composites around them.
+	heldBack bool  // whether the run is in durable.heldBack
+	nests    bool  // whether at least one node is a composite or has been expanded
+	// lends maps the name of a group that this graph or a graph around it declares to nodes: the nodes that have been expanded into a graph that
+	// names the group, and the composites around them.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
 
-// instance says which composite, or part of one, a nested run performs. Runs that are not nested share notNested, which is never written
-// to.
+// instance describes which composite, or part of a composite, a nested run performs. Runs that are not nested share notNested, which is never
+// written to.
 type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
 	keys       string         // the prefix of these nodes' keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
-	remaining  int64          // the longest path that remains in the tree after this run
-	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
-	seen       *sights        // for a memoized composite: what the nodes inside read from outside; else nil
+	remaining  int64          // the length of the longest path in the tree that remains after this run
+	stoppedBy  CauseKind      // the cause for which the composite was stopped, or CauseNone
+	seen       *sights        // for a memoized composite: the inputs from outside that the nodes inside read; otherwise nil
 	items      *items         // in the run of a map's items: the items
-	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
+	iteration  int            // in the run of a loop's iteration: its number, from 1; otherwise 0
 	previous   any            // the output of the previous iteration
 	rootInputs map[string]any // in the run of an expanded node's graph: the graph's inputs, never nil
 }
 
 var notNested instance
 
-// runCrew counts the goroutines and timers of a run.
+// runCrew contains the goroutines and timers of a run, or their numbers.
 type runCrew struct {
-	workers   int      // working goroutines, without abandoned ones
-	timers    int      // callbacks that are armed or running
-	bell      *bell    // the outermost run's; nil until an alarm is armed
-	single    *single  // for a run with one slot, else nil; the outermost run's
-	unwritten int      // how many ready nodes and ended nested runs wait for their store
-	durable   *durable // the outermost run's; nil without a store
-	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; the outermost run's
-	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; the outermost run's; else nil
-	tokenDue  *alarm   // rings when the next token that a node waits for falls due; the outermost run's
-	tokenAt   int64    // when tokenDue falls due
+	workers   int      // the number of working goroutines, without abandoned ones
+	worker    func()   // the function of the workers, which is work; nil until the first worker starts
+	timers    int      // the number of callbacks that are armed or running
+	bell      *bell    // belongs to the outermost run; nil until an alarm is armed
+	single    *single  // for a run with one slot; otherwise nil; belongs to the outermost run
+	unwritten int      // the number of ready nodes and ended nested runs that wait for their store
+	durable   *durable // belongs to the outermost run; nil without a store
+	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
+	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
+	tokenDue  *alarm   // rings when the next token that a node waits for is due; belongs to the outermost run
+	tokenAt   int64    // when tokenDue is due
 }
 
-// runStops is the state of the stops of a run.
+// runStops contains the stops of a run.
 type runStops struct {
-	requests     uint8                    // how often Cancel and AbortAll were called, at most 2
-	followed     bool                     // the run follows the caller's context, whose end stops or leaves the run
-	cancelled    bool                     // Cancel was called or the caller's context ended
-	stopsAll     bool                     // a stop has asked all running attempts to stop
-	unfollowed   atomic.Bool              // the run no longer follows the caller's context, and callerEnded does nothing
-	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; the outermost run's
+	requests     uint8                    // the number of calls of Cancel and AbortAll, counted up to 2
+	followed     bool                     // whether the run follows the caller's context, whose end stops or leaves the run
+	cancelled    bool                     // whether Cancel was called or the caller's context ended
+	stopsAll     bool                     // whether a stop has reached all running attempts
+	unfollowed   atomic.Bool              // whether the run no longer follows the caller's context, so that callerEnded does nothing
+	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; belongs to the outermost run
 	deadline     *alarm                   // rings when the run's Timeout has passed
-	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
-	stopManner   machine.StopManner       // of the first stop
+	stopCauses   map[CauseKind]*stopCause // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
+	stopManner   machine.StopManner       // the manner of the first stop
 	stopOrigin   machine.Ref              // the node whose failure caused the first stop, or noRef
-	asked        *Request                 // the first request to stop, nil if none; the outermost run's
-	redrivenBy   *Request                 // the request for the redrive that began the epoch, nil if none; the outermost run's
-	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
-	failedGroups *groupFailures           // see groupFailed; nil if none
+	asked        *Request                 // the first request to stop, or nil; belongs to the outermost run
+	redrivenBy   *Request                 // the request for the redrive that began the epoch, or nil; belongs to the outermost run
+	ending       []stopOrder              // attempts whose contexts are cancelled when the lock is released next
+	failedGroups *groupFailures           // see groupFailed; nil if no group has failed
 }
 
-// runRest is the state of a run that waits, rests or is being left.
+// runRest contains the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	reentered bool                   // some step was entered again after a wait
-	leaving   bool                   // Leave was called, or the end of the caller's context leaves the run
-	leftFor   *stopCause             // how the caller's context ended, if its end leaves the run; else nil; the outermost run's
-	waits     *waits                 // of the outermost run: see waiters
+	reentered bool                   // whether a step was entered again after a wait
+	leaving   bool                   // whether the run is being left, because of a call of Leave or the end of the caller's context
+	leftFor   *stopCause             // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
+	waits     *waits                 // belongs to the outermost run: see waiters
 	tokens    map[string]machine.Ref // the tokens of the steps that wait
 	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
 }
 
-// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and so is a
+// runStage is the stage that a run has reached. Stages advance, with two exceptions: a resting run that continues is running again, and so is a
 // concluded run whose end its store refuses. Being left is not a stage: a run that is being left may be running or resting.
 type runStage uint8
 
 const (
-	stagePending   runStage = iota // the Runner has not begun it, or functions of Around have not returned
-	stageRunning                   // it has begun, or ends without having begun: see openUnbegun
-	stageResting                   // suspended: it only waits for signals
-	stageConcluded                 // every node is terminal, or the run ends at rest: it has a verdict
-	stageOver                      // its goroutines have returned, too
+	stagePending   runStage = iota // the Runner has not begun the run, or functions of Around have not returned
+	stageRunning                   // the run has begun, or ends without having begun: see openUnbegun
+	stageResting                   // the run is suspended: it only waits for signals
+	stageConcluded                 // the run has a verdict: every node is terminal, or the run ends at rest
+	stageOver                      // also its goroutines have returned
 )
 
 // concluded reports whether the run has a verdict. The caller holds the run's lock.
 func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 
-// runOutcome is the state of a run's end.
+// runOutcome contains what is known about the end of a run.
 type runOutcome struct {
 	ended     int64
-	summed    bool // result is made
+	summed    bool // whether result is complete
 	verdict   verdict
 	endOutput any
 	remarks   *remarks                    // nil if there are none
-	done      chan struct{}               // closed when concluded, workers and timers are 0
+	done      chan struct{}               // closed when the run is concluded, and workers and timers are 0
 	span      atomic.Pointer[surrounding] // nil without the option Around
 	result    Result
 	resMu     sync.Mutex // guards result and summed
 }
 
-// remarks hold what the Result says about a run besides its nodes.
+// remarks contains what the Result reports about a run besides its nodes.
 type remarks struct {
 	abandoned       []machine.Ref
 	abandonedInside []string // the paths of abandoned nodes in nested runs
 	warnings        []error
-	warned          map[*router]bool  // in the outermost run: conditions in the tree whose answers have had a warning
+	warned          map[*router]bool  // in the outermost run: conditions in the tree about whose answers there was a warning
 	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
-	warnedInside    map[string]bool   // in the outermost run: warnings from graphs that steps have returned
-	outlasting      map[*Gate]bool    // in the outermost run: gates that outlast the run, each named by a warning
-	labels          map[string]string // of the outermost run: set by steps; the map is replaced, never changed
-	usage           *runUsage         // of the outermost run: what was used; nil if nothing
-	holders         map[any][]place   // in the outermost run: the holders that Why has found, by the resource that they hold
+	warnedInside    map[string]bool   // in the outermost run: warnings about graphs that steps have returned
+	outlasting      map[*Gate]bool    // in the outermost run: gates that outlast the run, and about which there was a warning
+	labels          map[string]string // belongs to the outermost run: set by steps; the map is replaced, never changed
+	usage           *runUsage         // belongs to the outermost run: the consumption; nil if nothing was used
+	holders         map[any][]place   // in the outermost run: maps each resource to its holders that Why has found
 }
 
 // remarked returns the remarks for reading.
@@ -198,7 +199,7 @@ func (o *runOutcome) remarked() remarks {
 	return *o.remarks
 }
 
-// remark returns the remarks for adding to them.
+// remark returns the remarks for writing. If there are none, remark creates them.
 func (o *runOutcome) remark() *remarks {
 	if o.remarks == nil {
 		o.remarks = &remarks{}
@@ -214,12 +215,12 @@ func (o *runOutcome) warn(warnings ...error) {
 	}
 }
 
-// runIdentity holds the id and the trace of a run. No lock guards them; each is made when it is first needed.
+// runIdentity contains the id and the trace of a run. No lock guards them. Each is made when it is first needed.
 type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
 
-// prepare makes a run that has not begun ready to be observed and cancelled.
+// prepare makes a run ready to be observed and cancelled before it has begun.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	if r.manual != nil {
@@ -260,8 +261,9 @@ func (r *Run) prepare(x *restoration) {
 		}
 		r.st.KeepLog()
 	}
-	if x != nil { // restore now, since a pending run may be left before it begins
-		r.mayEnd, r.careful, r.base = true, true, context.WithoutCancel(r.ctx)
+	if x != nil { // restored now, since a pending run may be left before it begins
+		r.mayEnd, r.careful = true, true
+		r.endless()
 		r.keepBound(x.file.Deadline)
 		x.held.revive(r)
 		x.held.judge()
@@ -272,16 +274,16 @@ func (r *Run) prepare(x *restoration) {
 	}
 }
 
-// begin begins the run, or continues the restored one, at the given time of its clock. A run that was cancelled while it was pending has
-// ended already.
+// begin begins the run, or continues the restored run, at the given time of its clock. A run that was cancelled while it was pending has already
+// ended.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
-	defer func() { // the run must end even if a method of the caller's context ends the goroutine
+	defer func() { // the run must end even if a method of the caller's context calls Goexit
 		r.st.Lock()
-		if r.stage < stageRunning { // otherwise a stop or a Leave has begun the run already
+		if r.stage < stageRunning { // otherwise a stop or a Leave has already begun the run
 			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 			if r.mayEnd = mayEnd; mayEnd {
-				r.base = context.WithoutCancel(r.base)
+				r.endless()
 			}
 		}
 		r.st.Unlock()
@@ -293,12 +295,37 @@ func (r *Run) begin(x *restoration, now int64) {
 		}
 	}()
 	var err error
-	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected, since the context has answered before
+	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected, since the context has answered earlier
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
 	if len(r.cfg.around) > 0 {
 		r.surround()
 	}
+}
+
+// endless makes base a context that does not end.
+func (r *Run) endless() {
+	if len(r.cfg.around) == 0 { // otherwise base may be the context of a function of Around
+		r.base = (*runValues)(r)
+	} else {
+		r.base = context.WithoutCancel(r.base)
+	}
+}
+
+// runValues is a Run as a context with the values of the caller's context, which never ends. It replaces a context from
+// context.WithoutCancel, which would be a separate object.
+type runValues Run
+
+func (*runValues) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*runValues) Done() <-chan struct{}       { return nil }
+func (*runValues) Err() error                  { return nil }
+
+// Value does not answer the look-up by which package context finds the cause of the caller's context.
+func (v *runValues) Value(key any) any {
+	if key == causeKey {
+		return nil
+	}
+	return v.ctx.Value(key)
 }
 
 // initState makes the State of a run before the run begins or continues.
@@ -312,10 +339,10 @@ func (r *Run) initState() {
 	}
 }
 
-// callerGone stops a run if a method of the caller's context ends the goroutine.
+// callerGone stops a run if a method of the caller's context calls Goexit.
 var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
-// open does the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
+// open performs the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
@@ -346,7 +373,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// openUnbegun logs the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store,
+// openUnbegun records the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store,
 // openUnbegun restores its results instead.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
@@ -365,7 +392,7 @@ func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)
 }
 
-// keepBound restores the deadline that the run had before it was continued, if there was one and the run still has a Timeout.
+// keepBound restores the deadline from before the run was continued, if there was one and the run still has a Timeout.
 func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
@@ -375,7 +402,8 @@ func (r *Run) keepBound(deadline time.Time) {
 	}
 }
 
-// now returns the time of the run's clock: nanoseconds since its start, monotonic. A Coordinator sets its run's clock.
+// now returns the time of the run's clock: nanoseconds since its start, monotonic. In a run that a Coordinator drives, the Coordinator sets the
+// clock.
 func (r *Run) now() int64 {
 	if r.manual != nil {
 		return r.manual.clock.Load()
@@ -383,8 +411,8 @@ func (r *Run) now() int64 {
 	return int64(time.Since(r.start))
 }
 
-// dispatch lets the State announce work. dispatch is called after every change of the State, except by a worker that takes its next task
-// itself. The caller holds the run's lock.
+// dispatch lets the State announce work. It is called after every change of the State, except by a worker that takes its next task itself. The
+// caller holds the run's lock.
 func (r *Run) dispatch(now int64) {
 	if r.isLost() {
 		if r.outer == nil {
@@ -412,7 +440,7 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced starts a worker when the State announces work, unless the committer, the goroutine that writes to the store, must take the
+// announced starts a worker when the State announces work. It does not if the committer, the goroutine that writes to the store, must take the
 // outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
@@ -431,7 +459,7 @@ func (r *Run) engage() {
 	r.launch()
 }
 
-// enlist and dismiss count the goroutines that work for the run and its tree.
+// enlist and dismiss count the goroutines that work for the run and for its tree.
 func (r *Run) enlist() {
 	r.workers++
 	if r.tree != nil {
@@ -446,7 +474,7 @@ func (r *Run) dismiss() {
 	}
 }
 
-// conclude concludes the run if every node is terminal. After the last worker and the last callback have ended, it lets Wait return.
+// conclude concludes the run if every node is terminal. After the last worker and the last callback have ended, Wait can return.
 func (r *Run) conclude(now int64) {
 	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
@@ -470,13 +498,13 @@ func (r *Run) conclude(now int64) {
 	}
 }
 
-// sumUp computes the verdict and disarms the alarms.
+// sumUp computes the verdict, and disarms the alarms.
 func (r *Run) sumUp(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
 	if r.cfg.history != nil {
-		r.noteLessons() // a function of its own, since most runs need no room for its frame: see attemptAndFinish
+		r.noteLessons() // a separate function, since most runs need no room for its frame: see attemptAndFinish
 	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
@@ -509,8 +537,8 @@ func (r *Run) logEnd(now int64) { // must not be inlined into sumUp: see attempt
 	r.event(entry{kind: r.verdict.event(), at: now, arg: arg})
 }
 
-// release writes the log, dispatches remaining work and releases the lock. Then it ends the contexts of stopped attempts, and stops
-// following the caller's context if the run has ended.
+// release writes the log, dispatches remaining work and releases the lock. Then it cancels the contexts of stopped attempts. If the run has
+// ended, the run stops following the caller's context.
 func (r *Run) release(now int64) {
 	var ending []stopOrder
 	if r.tree != nil {
@@ -544,7 +572,7 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if root.learning != nil && root.learning.news.Load() { // not kept in a variable, which would make the stacks of all workers grow
+	if root.learning != nil && root.learning.news.Load() { // not kept in a variable, which would enlarge the stacks of all workers
 		root.teach()
 	}
 }
@@ -553,10 +581,10 @@ func newRunID() string {
 	if id, err := uuid.NewV7(); err == nil {
 		return id.String()
 	}
-	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the entropy source keeps failing
+	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the entropy source continues to fail
 }
 
-// ID returns the run's id: the option RunID, or else a version 7 UUID that the first call makes.
+// ID returns the run's id: the option RunID or, without this option, a version 7 UUID that the first call makes.
 func (r *Run) ID() string {
 	r = r.outermost()
 	if known := r.id.Load(); known != nil {
@@ -566,18 +594,18 @@ func (r *Run) ID() string {
 	if id == "" {
 		id = newRunID()
 	}
-	r.id.CompareAndSwap(nil, &id) // has no effect if another goroutine was faster
+	r.id.CompareAndSwap(nil, &id) // has no effect if another goroutine has set the id meanwhile
 	return *r.id.Load()
 }
 
-// Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events.
+// Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events then.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// minSinkGrace is the least grace for sinks, so that prompt sinks work even with a CancelGrace near zero.
+// minSinkGrace is the least grace for sinks, so that fast sinks work even with a CancelGrace near zero.
 const minSinkGrace = time.Second
 
-// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that performs the run
-// with a [Coordinator] must not call Wait, which would never return: see [Coordinator.Result].
+// Wait waits for the end of the run and returns the results that Execute returns. It may be called any number of times. If a [Coordinator] drives
+// the run, its goroutine must not call Wait, which would never return: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
 		<-r.manual.told
@@ -587,7 +615,7 @@ func (r *Run) Wait() (*Result, error) {
 	return res, err
 }
 
-// finished does the work of Wait, without waiting for the functions of Around.
+// finished is Wait without waiting for the functions of Around.
 func (r *Run) finished() (*Result, error) {
 	<-r.done
 	if r.log != nil {
@@ -598,7 +626,7 @@ func (r *Run) finished() (*Result, error) {
 	r.resMu.Unlock()
 	var effects error
 	if !summed {
-		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // called without resMu, since other callers would have to wait for resMu
+		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // called without resMu, which other callers would have to wait for
 	}
 	r.resMu.Lock()
 	if !r.summed {
@@ -634,7 +662,7 @@ func (r *Run) status() RunStatus {
 	return RunRunning
 }
 
-// NodeStatus returns the status of the node with this id, and whether the graph has such a node.
+// NodeStatus returns the status of the node with this id. It reports whether the graph has such a node.
 func (r *Run) NodeStatus(id string) (Status, bool) {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -645,7 +673,7 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	return r.st.Status(ref), true
 }
 
-// outermost returns the outermost run around this one, or the run itself.
+// outermost returns the outermost run around this run. For a run that is not nested, this is the run itself.
 func (r *Run) outermost() *Run {
 	if r.outer == nil {
 		return r
@@ -655,7 +683,7 @@ func (r *Run) outermost() *Run {
 
 func (r *Run) timeAt(now int64) time.Time { return r.start.Add(time.Duration(now)) }
 
-// runHost is a Run as its State sees it. The caller of its methods holds the run's lock.
+// runHost is a Run as its State uses it. The caller of its methods holds the run's lock.
 type runHost Run
 
 func (h *runHost) RunStatus() RunStatus      { return (*Run)(h).status() }
@@ -668,19 +696,19 @@ func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
-// record is the data that a run keeps of every node. It is written under the run's lock. After the node is terminal it is written only if a
-// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. Only guards
-// and merges of a durable run, which may run before the node's end is stored, must take the lock.
+// record is the data that a run keeps about every node. It is written under the run's lock. After the node is terminal, it is written only if a
+// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. But guards and
+// merges of a durable run, which may run before the node's end is stored, must take the lock.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
-	value    any   // the output of a completed node, the error of a failed node
-	start    int64 // of the first attempt, in ns since the run's start
-	end      int64 // of the last attempt
+	value    any   // the output of a completed node, or the error of a failed node
+	start    int64 // start of the first attempt, in ns since the run's start
+	end      int64 // end of the last attempt
 	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if any; not a pointer, which the garbage collector would scan
+	active   activeStep // which Step belongs to the running attempt, if there is one; not a pointer, which the garbage collector would scan
 	fallback bool
 	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
-	returned bool          // the running attempt's step has returned, but its end waits for room in the store's outbox
+	returned bool          // whether the running attempt's step has returned, but its end waits for room in the store's outbox
 }
 
 type activeStep uint8
@@ -688,7 +716,7 @@ type activeStep uint8
 const (
 	activeNone activeStep = iota
 	activeFirst
-	activeLater // the Step in extra
+	activeLater // the Step in the node's extra
 )
 
 // current returns the Step of the node's running attempt, or nil.
@@ -716,77 +744,76 @@ func (r *Run) activate(step *Step) {
 	}
 }
 
-// errorOf returns the error of a terminal node that failed by itself, or nil.
+// errorOf returns the error of a terminal node that failed by itself, or nil for other nodes.
 func (rec *record) errorOf() error {
 	err, _ := rec.value.(error)
 	return err
 }
 
-// extra is the additional record of the few nodes that need one. A life of a run is the time in which one process performs the run.
+// extra is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
 type extra struct {
 	nodeFacts
 	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
-	errs     []attemptError // of the retried attempts, in order
-	began    int64          // if the node was begun more than once: the last time, in ns since the run's start
+	errs     []attemptError // the errors of the retried attempts, in order
+	began    int64          // if the node was begun more than once: when it was begun last, in ns since the run's start
 	ready    int64          // when the node became ready again, after a backoff or a signal
-	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
+	lastErr  error          // the error of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
-	asked    []machine.Ref  // for a condition: the failed nodes whose status or error it asked for; nil if not recorded
-	merged   map[string]any // the merged parameters, from the check
-	stop     error          // the cause of the stop, if the node alone was stopped
-	timedOut timeoutScope   // the timeout of the current attempt that has passed
-	timeout  time.Duration  // the length of that timeout
-	overdue  bool           // OverallTimeout passed after the attempt's step had returned
-	behind   bool           // an attempt in the composite was abandoned
-	deltas   int            // deltas emitted so far, over all attempts
-	counted  uint64         // the last transaction whose record of the node counts deltas
+	asked    []machine.Ref  // for a condition: the failed nodes about whose status or error its test has asked; nil if not recorded
+	merged   map[string]any // the merged parameters that the check has computed
+	stop     error          // the cause of the stop, if only this node was stopped
+	timedOut timeoutScope   // the timeout that has passed in the current attempt
+	timeout  time.Duration  // the length of this timeout
+	overdue  bool           // whether OverallTimeout passed after the attempt's step had returned
+	behind   bool           // whether an attempt in the composite was abandoned
+	deltas   int            // the number of deltas emitted so far, in all attempts
+	counted  uint64         // the last transaction in which the node's record counts deltas
 	comp     *composite     // for a composite that has begun, and for an expanded node
-	kept     *nodeState     // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
+	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
 	answers  int            // the number of signals put into kept
 	items    *items         // for a map: its items, which the check has made
 
-	wait      *Wait             // for a suspended node
+	wait      *Wait             // for a suspended node: its wait
 	answered  *Wait             // the last wait that has ended
 	saved     any               // the state that the step gave to Suspend or Expand
-	decision  *Decision         // the signal that answered the node; nil if none
-	texts     *texts            // the texts of wait, saved and decision; nil if none
+	decision  *Decision         // the signal that answered the node; nil if there was none
+	texts     *texts            // the encoded values of wait, saved and decision; nil if there are none
 	reentries int32             // how often the step was entered again in the same attempt
 	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
-	refused   error             // why the store refused the output of the last attempt; nil if it did not
-	reads     []string          // for a memoized node: what its step has read, see Memo
-	labels    map[string]string // set by the current attempt; nil if none
-	using     Usage             // reported by the current attempt; nil if nothing
-	left      bool              // the current attempt was interrupted because the run is being left
+	refused   error             // why the store refused the output of the last attempt; nil if it accepted the output
+	reads     []string          // for a memoized node: the inputs that its step has read, see Memo
+	labels    map[string]string // set by the current attempt; nil if it has set none
+	using     Usage             // reported by the current attempt; nil if it has reported nothing
+	left      bool              // whether the current attempt was interrupted because the run is being left
 	awaited   []awaitedRun      // the answers to AwaitRun
 
 	overall, grace, backoff, gate *alarm // nil unless armed
 }
 
-// nodeFacts are the facts about a node outside the State, in the form in which a snapshot keeps them. A new fact needs a field here and a
-// line in nodeWriter.
+// nodeFacts contains the facts about a node that are not in the State, as a snapshot stores them. A new fact needs a field here and a line in
+// nodeWriter.
 type nodeFacts struct {
-	Message   string     `json:"message,omitempty"`   // from a step that skipped itself
-	Key       string     `json:"key,omitempty"`       // the node's key, if a value gives it, see Node.KeyFrom
-	Answer    string     `json:"answer,omitempty"`    // of a condition, if it differs from the labels of the branches taken, see conclusion
+	Message   string     `json:"message,omitempty"`   // the message of a step that skipped itself
+	Key       string     `json:"key,omitempty"`       // the node's key, if it comes from a value, see Node.KeyFrom
+	Answer    string     `json:"answer,omitempty"`    // the answer of a condition, if it differs from the labels of the branches taken, see conclusion
 	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
-	Harmless  int32      `json:"harmless,omitempty"`  // attempts that have had no effect
-	Inherited bool       `json:"inherited,omitempty"` // the node ended in the run from which this one was forked; only that run undoes it
+	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that have had no effect
+	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; only that run undoes it
 	Abandoned bool       `json:"abandoned,omitempty"`
-	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: its step has returned SuspendUntil
+	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
-	Usage     *spent     `json:"usage,omitempty"`  // over all ended attempts
-	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left;
-	// these attempts do not count against MaxAttempts. Crashes is the number of attempts in a row, up to the last one, during which the
-	// process died.
+	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
+	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left; these
+	// attempts do not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }
 
-// attemptError is the error of a retried attempt. Attempts that a crash cut short have none.
+// attemptError is the error of a retried attempt. An attempt that a crash interrupted has none.
 type attemptError struct {
-	attempt    int32 // 0 for an attempt of an earlier life, which precedes all attempts of this life
-	number     int32 // the attempt's number, which counts attempts of earlier lives, too; 0 if a file of an older version lacks it
+	attempt    int32 // the number within this life; 0 for an attempt of an earlier life, which precedes all attempts of this life
+	number     int32 // the number over all lives; 0 if a file of an older version lacks it
 	err        error
 	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
 	delay      time.Duration
@@ -804,7 +831,7 @@ func (r *Run) extra(ref machine.Ref) *extra {
 	return x
 }
 
-// attemptStart returns when the current or last attempt of a node began.
+// attemptStart returns the time when the current or last attempt of a node began.
 func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	if x != nil && x.began != 0 {
 		return x.began
@@ -812,8 +839,7 @@ func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	return r.records[ref].start
 }
 
-// attemptOf returns the number of an attempt as users count attempts: when a suspended step is entered again, the attempt is still the
-// same.
+// attemptOf returns the number of an attempt as users count attempts: if a suspended step is entered again, the attempt keeps its number.
 func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries
@@ -821,8 +847,8 @@ func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	return started
 }
 
-// texts are values of a node as the codec has written them: the info of its wait, its saved state and the signal. Each is nil until the
-// codec has written it.
+// texts contains encoded values of a node: the info of its wait, its saved state and the signal. Each is nil until the codec has encoded the
+// value.
 type texts struct{ info, saved, signal json.RawMessage }
 
 // known returns *t, or empty texts if t is nil.

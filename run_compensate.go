@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// defaultUndoAttempts is the MaxAttempts of a CompensateRetry that sets none.
+// defaultUndoAttempts is the MaxAttempts of a CompensateRetry that does not set MaxAttempts.
 const defaultUndoAttempts = 10
 
 // policy returns the retry policy of a compensation.
@@ -24,22 +24,23 @@ func (x *compensation) policy() Retry {
 	return p.withDefaults()
 }
 
-// undoing is what a run undoes and has undone. Each run of a tree undoes its own nodes, in its own order; the runs in a composite have
-// their turn when the composite has its turn. A life of a run, here, is the time in which one process performs the run.
+// undoing describes the undoing of a run: the nodes to undo, and the nodes that are undone. Each run of a tree undoes its own nodes, in its own
+// order. The runs in a composite undo their nodes when it is the composite's turn. A life of a run is the time in which one process performs the
+// run.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
-	whole  bool            // the nested run completed, but its composite's attempt failed, so undoing does not change the nested run's verdict
-	by     *Run            // the run that waits for the undos in flight, and counts their goroutines and timers; nil if there are none
-	then   func(now int64) // called when everything is undone; nil if the run itself waits
+	whole  bool            // whether the nested run completed but its composite's attempt failed, so that undoing does not change the nested run's verdict
+	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if there are none
+	then   func(now int64) // called when everything is undone; nil if the run itself waits for that
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // in the run that waits, see by: the undos that run or back off, in it and its nested runs
+	active []*undo         // in the run in the field by: the undos that run or back off, in that run and its nested runs
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
-	busy     int              // in the outermost run: the runs of the tree that undo nodes now, plus the nodes whose undo began in an earlier life
-	fresh    []*undo          // in the outermost run: the undos that a redrive has changed, until the change is recorded
-	times    map[string]int   // in the outermost run: how often each node was undone, by path, see Step.IdempotencyKey
-	reported map[string]error // in the outermost run: the failed compensations, by path of the node
+	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of nodes whose undo began in an earlier life
+	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
+	times    map[string]int   // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
+	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
 }
 
 // undo is the compensation of a node.
@@ -48,24 +49,24 @@ type undo struct {
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
-	cut, crashes            int32      // cut is how many attempts do not count, because they were interrupted or crashed; crashes is how many crashed in a row, up to the last one
-	step                    *Step      // of the running attempt, or nil
-	stop                    *stopCause // why the running attempt was asked to stop, or nil
+	cut, crashes            int32      // cut is the number of attempts that do not count, because they were interrupted or crashed; crashes is the number of successive attempts that crashed, up to the last one
+	step                    *Step      // the Step of the running attempt, or nil
+	stop                    *stopCause // why the running attempt must stop, or nil
 	err                     error      // the error of the last attempt
-	began, ended            int64      // when the first attempt began, and when the node was known to be undone or impossible to undo, in ns since the run's start
-	due                     int64      // when the next attempt begins after a backoff
+	began, ended            int64      // when the first attempt began, and when the node was undone or undoing it was given up, in ns since the run's start
+	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often the node was undone before this undo
-	inside                  []*Run     // for a composite: the nested runs still to undo, taken from the end of the list
-	resumed                 bool       // an earlier life began to undo the node, and the node's turn has not come in this life
-	regained                bool       // the node's step was called again, only for the graph that it had returned in an earlier life
+	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
+	resumed                 bool       // whether an earlier life began to undo the node, and it has not been the node's turn in this life
+	regained                bool       // whether the node's step was called again, only for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
 
-	by     *Request     // who has undone the node by hand; else nil
+	by     *Request     // who has undone the node by hand; nil if the node was not undone by hand
 	noted  uint64       // the last transaction that records the undo
 	stored Compensation // the status of the undo in the store
 }
 
-// compensate calls the node's Compensate function or, if there is none, byKind.
+// compensate calls the node's Compensate function or, if the node has none, byKind.
 func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	x := s.node().Undo
 	if x.do != nil {
@@ -75,7 +76,8 @@ func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	return err
 }
 
-// ownUndo returns the compensation of a node; nil if the node has none, or is a map, whose items have the compensation.
+// ownUndo returns the compensation of a node. It returns nil if the node has none, or if the node is a map, since a map's compensation belongs to
+// the items.
 func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	if n := r.plan.node(ref); n.Map == nil || r.items != nil {
 		return n.Undo
@@ -90,14 +92,21 @@ func (r *Run) allowUndo() {
 	}
 }
 
-// effect reports whether a node may have had an effect outside the run, and whether it has certainly had one. The caller holds the run's
-// lock.
+// outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into the first graph
+// with nodes that may have to be undone: the records of the composites state whether there are such nodes, see insideState.Undoes.
+func (r *Run) outdateUndoes() {
+	for o := r; o.outer != nil && !o.st.AllowsUndo(); o = o.outer {
+		o.outer.outdated(o.within.ref)
+	}
+}
+
+// effect reports whether a node may have had an effect outside the run, and whether it certainly had one. The caller holds the run's lock.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
 		return false, false
 	}
-	known, memoized := int32(0), false // known counts the attempts without an effect
+	known, memoized := int32(0), false // known is the number of attempts without an effect
 	if x != nil {
 		memoized = w.Status() == Completed && x.Memoized && !rec.fallback
 		if known = x.Harmless; memoized {
@@ -108,9 +117,9 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	return completed || rec.attempts > known, completed && !rec.fallback
 }
 
-// undoesNode reports whether a node still has to be undone.
+// undoesNode reports whether a node still must be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that still runs; its turn comes before the end node
+	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that is still running; it is undone before the end node begins
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -140,7 +149,7 @@ func (r *Run) undoable(ref machine.Ref) (list []*Run) {
 	return list
 }
 
-// undoesSome reports whether some node of the run has to be undone.
+// undoesSome reports whether at least one node of the run must be undone.
 func (r *Run) undoesSome() bool {
 	if !r.st.AllowsUndo() {
 		return false
@@ -154,10 +163,10 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when all nodes except cleanup nodes have ended, and again when all except the end node have. It lets the run begin to
-// undo nodes if necessary, and reports whether it has. A run that is about to end with another status than RunCompleted undoes all its
-// nodes, except a run of items, since the failures of items concern only their map. Any other run undoes only the nodes inside expanded
-// nodes that a stop in an earlier life could not undo, see isCut.
+// reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes must be
+// undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
+// other run undoes only the nodes inside expanded nodes that a stop in an earlier life could not undo, see isCut. The same holds for a run of
+// items, since the failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -181,13 +190,13 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node that was expanded in an earlier life was stopped while a node inside had not ended or was
-// being undone. The stop could not undo the nodes inside, since their graph was not known.
+// isCut reports whether a node that was expanded in an earlier life was stopped while a node inside it had not ended or was being undone. The
+// stop could not undo the nodes inside, since their graph was not known.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
 
-// undoesAfterEnd reports whether the run begins to undo because the end node has turned a completed run into a failed one.
+// undoesAfterEnd begins to undo nodes if the end node has turned a completed run into a failed one. It reports whether it has begun.
 func (r *Run) undoesAfterEnd(now int64) bool {
 	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.cfg.reads {
 		return false
@@ -200,8 +209,8 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	return !r.st.Done()
 }
 
-// reverse begins to undo the nodes of the run for which undoes returns true. by is the run that waits until these nodes are undone. reverse
-// returns false if there is no node to undo.
+// reverse begins to undo those nodes of the run for which the function `undoes` returns true. The run `by` waits until these nodes are undone. If
+// there is no node to undo, reverse returns false.
 func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(undoes, by == r) == 0 {
 		return false
@@ -211,6 +220,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 		root.outdate()
 	}
 	r.outermost().undo.busy++
+	r.shareGroupsOf() // a nested run that has ended no longer uses the pool
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
@@ -229,7 +239,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 	return true
 }
 
-// undoes returns r.undo, which it makes if there is none.
+// undoes returns r.undo. If it is nil, undoes creates it.
 func (r *Run) undoes() *undoing {
 	if r.undo == nil {
 		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
@@ -237,7 +247,7 @@ func (r *Run) undoes() *undoing {
 	return r.undo
 }
 
-// performUndos begins to undo the nodes whose turn has come. The caller holds the run's lock.
+// performUndos begins to undo the nodes whose turn it is. The caller holds the run's lock.
 func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
@@ -260,7 +270,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // the field due was set in an earlier life
+		case u.due > now: // due was set in an earlier life
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -268,7 +278,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken records that the turn of a node has come, if an earlier life began to undo the node.
+// taken records that it is the turn of a node that an earlier life began to undo. For other nodes it does nothing.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -276,7 +286,7 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo, of the composite's nested runs that are not undone yet, the last one.
+// nextInside begins to undo the last of the composite's nested runs that are not undone yet.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -289,14 +299,14 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // the composite's undo has a record, which ends now; the nodes inside have their own records, which say what was undone
+	if u.regained || u.stored == CompensationRunning { // the composite's undo has a record, which ends now; the nodes inside have their own records, which list what was undone
 		u.status, u.ended = CompensationDone, now
 		u.note()
 	}
 	u.over(now)
 }
 
-// begin begins an attempt to undo a node. In a durable run, the compensation is called after the start of the attempt is stored.
+// begin begins an attempt to undo a node. In a durable run, the compensation is called only after the start of the attempt is stored.
 func (u *undo) begin(now int64) {
 	r, by := u.run, u.run.undo.by
 	if stop := r.outermost().undoes().abort; stop != nil {
@@ -334,7 +344,7 @@ func (u *undo) begin(now int64) {
 	u.launch(step, recorded)
 }
 
-// launch performs an attempt on its own goroutine, or leaves it to a Coordinator.
+// launch performs an attempt on its own goroutine. In a run that a Coordinator drives, launch leaves the attempt to the Coordinator.
 func (u *undo) launch(step *Step, recorded *writing) {
 	if h := u.run.manual; h != nil {
 		h.undos = append(h.undos, undoCall{u, step})
@@ -343,8 +353,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. For a node without one, whose step is only called again for its graph, it returns a compensation
-// with only the node's Timeout.
+// rules returns the node's compensation. If a node has none, its step is only called again for its graph. For such a node rules returns a
+// compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -407,7 +417,7 @@ func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	return nil
 }
 
-// halt asks the running attempt to stop, and abandons it if it does not return in time.
+// halt stops the running attempt: it cancels the attempt's context, and abandons the attempt if it does not return in time.
 func (u *undo) halt(cause *stopCause) {
 	if u.step == nil || u.stop != nil {
 		return
@@ -438,7 +448,7 @@ func (u *undo) putOff() {
 	u.note()
 }
 
-// leave disarms the timers of the running attempt, or of the backoff after it, and removes the undo from the active ones.
+// leave disarms the timers of the running attempt, or of the backoff after it, and removes the undo from the active undos.
 func (u *undo) leave() {
 	by := u.run.undo.by
 	by.disarm(&u.attempt)
@@ -458,7 +468,7 @@ func (u *undo) returned(step *Step, err error) {
 	var facts errorFacts
 	var random float64
 	known := ErrGoexit
-	defer func() { u.settle(step, known, facts, random) }() // deferred, in case a method of the error or the host's source of random numbers ends the goroutine
+	defer func() { u.settle(step, known, facts, random) }() // deferred, in case a method of the error or the host's source of random numbers calls Goexit
 	facts = inspectError(err)
 	known = bounded(err)
 	_ = contain(func() error {
@@ -467,7 +477,7 @@ func (u *undo) returned(step *Step, err error) {
 	})
 }
 
-// settle ends an attempt after its error has been inspected.
+// settle ends an attempt after its error was inspected.
 func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r := u.run
 	now := r.now()
@@ -514,7 +524,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r.release(now)
 }
 
-// failed handles a failed attempt: another one follows, or the node cannot be undone.
+// failed handles a failed attempt: it begins a backoff before another attempt, or gives up.
 func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
 	policy := u.rules().policy()
 	delay, refused := policy.next(int(u.attempts-u.cut), kind, facts.hint(), random)
@@ -552,7 +562,7 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds a failed compensation to undoing.failed of the run and of the runs around it, once for each node.
+// reportUndone adds a failed compensation to undoing.failed, in the run and in the runs around it. It adds each node only once.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
 	if root.reported == nil {
@@ -570,7 +580,7 @@ func (r *Run) reportUndone(path string, err error) {
 	}
 }
 
-// note makes the next transaction record the state of the compensation. It returns that transaction, or nil without a store.
+// note makes the next transaction record the state of the compensation. It returns this transaction, or nil without a store.
 func (u *undo) note() *writing {
 	d := u.run.durable
 	if d == nil || d.failed != nil {
@@ -583,10 +593,10 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the outermost run undoes its nodes or has undone them. The run's Timeout does not apply then.
+// isUndoing reports whether the outermost run undoes its nodes or has undone them. Then the run's Timeout does not apply.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// over ends the node's turn to be undone. If no turns of the run remain, over calls undoing.then, if it is set.
+// over ends the node's turn. If it was the last turn in the run, over calls undoing.then, if set.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -599,6 +609,9 @@ func (u *undo) over(now int64) {
 	x := r.undo
 	by, then := x.by, x.then
 	x.by, x.then = nil, nil
+	if r.outer != nil && r.concluded() {
+		r.leavePool()
+	}
 	if then != nil {
 		then(now)
 	}
@@ -615,15 +628,15 @@ func (r *Run) descendantsOf() []*Run {
 	return r.descendants()
 }
 
-// failedWhole keeps the conclusion of a composite whose attempt has failed until the nodes inside are undone.
+// failedWhole keeps the conclusion of a composite whose attempt has failed until the nodes inside it are undone.
 type failedWhole struct {
 	c      conclusion
 	res    attemptResult
 	undone bool
 }
 
-// undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It reports
-// whether there is anything to undo. The caller holds the run's lock.
+// undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It reports whether
+// there is a node to undo. The caller holds the run's lock.
 func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResult, now int64) bool {
 	comp := x.comp
 	if comp.failed != nil {
@@ -677,8 +690,7 @@ func (r *Run) noteRepairs() {
 	x.fresh = nil
 }
 
-// judgeUndone adjusts the verdict of a run that has undone nodes: a compensated run does not complete, and a run with a failed compensation
-// fails.
+// judgeUndone adjusts the verdict of a run that has undone nodes: such a run does not complete, and it fails if a compensation failed.
 func (r *Run) judgeUndone(v *verdict) {
 	x := r.undo
 	if x == nil {
@@ -707,16 +719,16 @@ func (r *Run) compensation() Compensation {
 	return CompensationNone
 }
 
-// Compensation returns the state of the run's compensations, at every depth. It is [CompensationRunning] while nodes are undone,
-// [CompensationFailed] if some node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A
-// store can filter runs by this state, see [store.Filter].
+// Compensation returns the state of the run's compensations, at every depth. It is [CompensationRunning] while nodes are being undone,
+// [CompensationFailed] if a node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A store can
+// filter runs by this state, see [store.Filter].
 func (r *Run) Compensation() Compensation {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.outermost().compensation()
 }
 
-// compensationOf returns the state of a node's compensation, and the error if it failed.
+// compensationOf returns the state of a node's compensation. If it failed, compensationOf also returns the error.
 func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	if r.outermost().undo == nil {
 		return CompensationNone, nil
@@ -756,7 +768,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // composites of an earlier life: the compensations deeper inside are known from its snapshot
+		for ref := range in.extras { // composites of an earlier life: their snapshot contains the state of the compensations inside them
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}
@@ -765,9 +777,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. certain reports whether the node
-// certainly had an effect, because it completed. The effect is unknown if the node failed, timed out or was stopped after its start. For
-// any other Step it returns nil and false.
+// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. certain reports whether the node certainly
+// had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an effect. For
+// any other Step, Compensated returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain
@@ -787,7 +799,7 @@ func (s *Step) Compensated() (output any, certain bool) {
 	return output, certain
 }
 
-// Compensating reports whether the Step undoes its node. It is for middleware and for functions that steps call.
+// Compensating reports whether the Step undoes its node. It is meant for middleware and for functions that steps call.
 func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
 var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not", ErrBadOption)
@@ -798,7 +810,7 @@ type undoCall struct {
 	step *Step
 }
 
-// undo leaves an attempt to undo a node to the host, unless a mock performs it.
+// undo leaves an attempt to undo a node to the host. If a mock undoes the node, undo calls the mock instead.
 func (h *manual) undo(x undoCall) {
 	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
 		x.perform(x.step, nil)

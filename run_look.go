@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file contains the functions that show the state of a running run. They hold the run's lock only while they copy what they show; they
-// encode, clone and return values without the lock. The run stores nothing only for these functions.
+// This file contains the functions that show the state of a running run. They hold the run's lock only while they copy the state. They encode,
+// clone and return values without the lock. The run stores nothing only for these functions.
 
 // Plan returns the plan that the run executes.
 func (r *Run) Plan() *Plan {
@@ -27,8 +27,8 @@ func (r *Run) Plan() *Plan {
 // Name returns the name of the graph.
 func (r *Run) Name() string { return r.plan.name }
 
-// Started returns when the run began or, for a resumed run, when it was last resumed, like [Result.Start]. It returns the zero time while
-// the run is pending.
+// Started returns the time when the run began or, for a resumed run, when it was last resumed, like [Result.Start]. While the run is pending,
+// Started returns the zero time.
 func (r *Run) Started() time.Time {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -38,9 +38,9 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
-// Counts returns how many nodes of the graph are in each status, including the end node but not the nodes in composites. It omits statuses
-// without nodes. The first call on a running run counts all nodes. From then on the run keeps the counts, and a call takes the same time
-// for graphs of any size.
+// Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes in composites, and omits
+// statuses without nodes. The first call on a running run counts all nodes. From then on the run updates the counts, so that the time for a call
+// does not depend on the size of the graph.
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
 	s := &r.st
@@ -62,8 +62,8 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns the current state of a node: its status and attempts and, after its end, the same data as the [Result], with the origins
-// known so far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or
+// Node returns the current state of a node: its status and attempts. After the node's end this is the same data as in the [Result], with the
+// origins known so far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or
 // "L#1/x", see [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
@@ -79,29 +79,29 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields the current state of all nodes of the graph, in the order of declaration, as [Run.Node] returns it. Statuses, attempts and
-// errors are as of the start of the range statement. See [Run.Inside] for the insides of composites.
+// Nodes yields the current state of all nodes of the graph, in the order of declaration, as [Run.Node] returns it. Statuses, attempts and errors
+// have the values at the start of the range statement. See [Run.Inside] for the nodes inside composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		r.lookAround(r.ID()).each(yield)
 	}
 }
 
-// Inside describes the inside of a composite: see [Run.Inside].
+// Inside describes the nodes inside a composite: see [Run.Inside].
 type Inside struct {
-	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. Plan is nil
-	// while the plan is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
+	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. Plan is nil while
+	// it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
 	Plan *Plan
-	// Prefix precedes the ids of the nodes in their paths.
+	// Prefix is the text before the ids of the nodes in their paths.
 	Prefix string
-	// Iteration is the current or the last iteration of a loop, from 1; 0 for any other composite.
+	// Iteration is the number of the current or last iteration of a loop, from 1; 0 for any other composite.
 	Iteration int
 	// Nodes are the current states of the nodes, in the order of declaration. Nodes is nil if the composite has not begun.
 	Nodes []NodeResult
 }
 
-// Inside returns the current inside of a composite, or of a node that was expanded: its running nested run, or the last one. The error
-// matches [ErrBadValue] if path leads to a node that is not a composite; other errors are as for [Run.Node].
+// Inside returns the current nodes inside a composite, or inside a node that was expanded: the nodes of its running nested run, or of the last
+// one. The error matches [ErrBadValue] if path leads to a node that is not a composite. Other errors are as for [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -125,12 +125,12 @@ func (r *Run) Inside(path string) (Inside, error) {
 	return Inside{}, fmt.Errorf("%w: %s is not a composite", ErrBadValue, quoteID(path))
 }
 
-// around holds the data that one look at a run copies under the run's lock.
+// around contains the data that is copied under the run's lock to show the run.
 type around struct {
 	run   *Run
 	id    string // the id of the run
 	words []machine.Word
-	kept  []keptResult // of the nodes whose records may change, or may be read only under the lock, in the order of declaration
+	kept  []keptResult // the nodes whose records may change, or may be read only under the lock, in the order of declaration
 }
 
 type keptResult struct {
@@ -138,8 +138,8 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies what is needed to report all nodes as of one moment. For a node that has completed or has not begun it copies only the
-// word. The records of terminal nodes do not change unless a store fails to write their ends.
+// lookAround copies the data that is needed to report all nodes as of one moment. For a node that has completed or has not begun it copies only
+// the word. The records of terminal nodes do not change, except when a store fails to write their ends.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -237,22 +237,22 @@ func (at place) child() *Run {
 	return x.comp.child
 }
 
-// PathError is the error for a path that leads to no node of a run, perhaps because the node does not exist yet or no longer exists. It
-// matches [ErrUnknownNode].
+// PathError is the error for a path that names no node of a run. The node may not exist yet, or may no longer exist. PathError matches
+// [ErrUnknownNode].
 type PathError struct {
 	Path string
-	// Within is the path of the composite in which the remaining path names no node; empty for the graph itself.
+	// Within is the path of the composite in which the rest of the path names no node; empty for the graph itself.
 	Within string
-	// Reason is why the composite has no nodes to look at, such as "has not begun"; empty if it has nodes.
+	// Reason is why the composite has no nodes to show, such as "has not begun"; empty if it has nodes.
 	Reason string
-	// Choices are the paths of the nodes in that composite or graph, in the order of declaration; none if there is a Reason.
+	// Choices are the paths of the nodes in that composite or graph, in the order of declaration; empty if there is a Reason.
 	Choices []string
 
 	in     *Plan // the plan with the choices
 	prefix string
 }
 
-// Error names the path, suggests the path that was probably meant, and lists the choices, or the first of them if there are many.
+// Error names the path, suggests a similar path, and lists the choices, or the first of them if there are many.
 func (e *PathError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
@@ -263,7 +263,7 @@ func (e *PathError) Error() string {
 // Is reports whether target is [ErrUnknownNode].
 func (e *PathError) Is(target error) bool { return target == ErrUnknownNode }
 
-// complete lists the choices, of which there may be many. The caller does not hold the run's lock.
+// complete lists the choices. There may be many, so the caller must not hold the run's lock.
 func (e *PathError) complete() error {
 	if e.in != nil {
 		e.Choices = e.in.choose(e.prefix, nil)
@@ -271,8 +271,8 @@ func (e *PathError) complete() error {
 	return e
 }
 
-// locate returns the node of a path and the run that performs it. The caller holds the run's lock, and completes an error after it has
-// released the lock.
+// locate returns the node of a path and the run that performs the node. The caller holds the run's lock. If locate returns an error, the caller
+// calls complete after it has released the lock.
 func (r *Run) locate(path string) (place, *PathError) {
 	c, rest := r, path
 	for {
@@ -287,7 +287,7 @@ func (r *Run) locate(path string) (place, *PathError) {
 	}
 }
 
-// enterPath returns the nested run that the first part of a path leads into, and the rest of the path; nil if there is none.
+// enterPath returns the nested run that contains the rest of a path after its first part, and this rest. It returns nil if there is no such run.
 func (r *Run) enterPath(path string) (*Run, string) {
 	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
@@ -303,9 +303,9 @@ func (r *Run) enterPath(path string) (*Run, string) {
 	return nil, ""
 }
 
-// partEnds yields where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It yields the
-// path's end and each slash, but only up to the length of the longest id, since a wrong path may be of any length and the caller holds the
-// run's lock.
+// partEnds yields the positions where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It
+// yields the path's end and each slash, but only up to the length of the longest id, since a wrong path may be of any length and the caller holds
+// the run's lock.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {
@@ -331,7 +331,7 @@ func (r *Run) composite(part string) (at place, number string) {
 	return place{r, ref}, number
 }
 
-// astray returns the error for a path whose remaining part, rest, leads to no node of this run.
+// astray returns the error for a path if rest, its remaining part, names no node of this run.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
 	for end := range r.plan.partEnds(rest) {
@@ -361,12 +361,12 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// Inputs returns the inputs that a node's step was given or, if it has not begun, the inputs known so far. For a composite these are the
-// root inputs of its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs].
-// Inputs returns an error if the copying function panics, and the errors of [Run.Node].
+// Inputs returns the inputs of a node's step or, if it has not begun, the inputs known so far. For a composite these are the root inputs of its
+// graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs returns an error
+// if the copying function panics. Other errors are as for [Run.Node].
 //
-// params are the parameters by name, as in [Step.Params]. open are the parameters that may still change, in alphabetical order: an edge to
-// the parameter has not delivered yet, or its delivered values have not been merged.
+// params are the parameters by name, as in [Step.Params]. open lists the parameters that may still change, in alphabetical order: an edge to the
+// parameter has not delivered a value yet, or the delivered values have not been merged yet.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
 	at, lost := r.locate(path)
@@ -390,22 +390,22 @@ func (r *Run) Inputs(path string) (params map[string]any, open []string, err err
 	}))
 }
 
-// gathered holds the part of a node's inputs that is read under the run's lock.
+// gathered contains the part of a node's inputs that is read under the run's lock.
 type gathered struct {
 	at     place // the node whose in-edges deliver; for an item, the map
 	item   place // an item, or the same node as at
 	merged map[string]any
-	fed    map[string][]delivered // by parameter: what its edges deliver, in the order of declaration
+	fed    map[string][]delivered // by parameter: the deliveries of its edges, in the order of declaration
 	open   []string
 }
 
 type delivered struct {
 	value      any
-	key, label string // of an output: the edge's key and label
+	key, label string // for an output: the edge's key and label
 	output     bool
 }
 
-// gather collects what the edges of a node deliver. The caller holds the run's lock.
+// gather collects the values that the edges of a node deliver. The caller holds the run's lock.
 func (at place) gather() *gathered {
 	g := &gathered{at: at, item: at, fed: map[string][]delivered{}}
 	if at.run.items != nil {
@@ -470,7 +470,7 @@ func (at place) gather() *gathered {
 	return g
 }
 
-// param returns a parameter like [Run.param], from the gathered inputs and without the lock.
+// param returns a parameter like [Run.param], but from the gathered inputs and without the lock.
 func (g *gathered) param(name string) (any, bool) {
 	if items := g.item.run.items; items != nil {
 		if v, ok := items.input(g.item.ref, name); ok {
@@ -493,33 +493,34 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a
-	// store, Output and the Value of its Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the
-	// node runs. Sub is nil.
+	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a store,
+	// Output and the Value of Decision are json.RawMessage, as the run's [Codec] has encoded them. Duration is zero while the node runs. Sub is
+	// nil.
 	NodeResult
-	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts. Choices is nil if the gate accepts any
-	// answer.
+	// Wait describes the wait of a suspended node. Choices are the answers that a gate accepts, or nil if the gate accepts any answer.
 	Wait    *Wait
 	Choices []string
-	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero if there is none. Sleeps is true
+	// Until is the time when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero if there is none. Sleeps is true
 	// for a sleep and false for a backoff.
 	Until  time.Time
 	Sleeps bool
-	// Composite reports whether the node may have an inside. Inside holds the nodes that have begun there: the items of a map, or the nodes
-	// of the current or last iteration of a loop.
+	// Composite reports whether the node may contain nodes. Inside lists the nodes that have begun inside it: the items of a map, or the nodes of
+	// the current or last iteration of a loop.
 	Composite bool
 	Inside    []SnapshotNode
-	// Prefix precedes the ids of the nodes inside in their paths. Plan is the plan of the graph inside; nil for the items of a map, and if
-	// the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// Items is the number of items of a map, including items that have not begun. It is 0 for other nodes, and before the map has its list.
+	Items int
+	// Prefix is the text before the ids of the nodes inside, in their paths. Plan is the plan of the graph inside; nil for the items of a map,
+	// and if the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
 }
 
-// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
-// error matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes
-// lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration or, in a snapshot
-// from a store, in the order of their ids.
+// Nodes returns the snapshot's nodes for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The error
+// matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no Kind,
+// Label, Tier and origins, and of a skip only its kind. They are in the order of declaration or, in a snapshot from a store, in the order of
+// their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -528,7 +529,7 @@ func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	return (&looker{stop: s.file.Stop, run: s.file.Run}).nodes(p, s.file.Nodes, ""), nil
 }
 
-// looker makes the results of the nodes of one run or nested run.
+// looker makes the results of the nodes of a run or of a nested run.
 type looker struct {
 	stop *stopState
 	run  string
@@ -584,7 +585,7 @@ func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }
 
-// node makes the result of a node, including its inside. If p is not nil, the result has the node's properties from the plan.
+// node makes the result of a node, including the nodes inside it. If p is not nil, the result contains the node's properties from the plan.
 func (l *looker) node(p *Plan, ref machine.Ref, n *nodeState, prefix string) SnapshotNode {
 	x := l.result(n, prefix)
 	var sub *Plan
@@ -654,7 +655,7 @@ func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix stri
 		return
 	}
 	inner := looker{in.Stop, l.run}
-	x.Composite, x.Prefix, x.Iteration = true, n.prefixInside(prefix), in.Iteration
+	x.Composite, x.Prefix, x.Iteration, x.Items = true, n.prefixInside(prefix), in.Iteration, in.Items
 	switch {
 	case in.Items > 0:
 		for i := range in.Nodes {
@@ -676,7 +677,7 @@ func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix stri
 	}
 }
 
-// shown returns the value itself, or the text that a codec has written.
+// shown returns the value itself, or the encoded value.
 func (v *stored) shown() any {
 	if v.raw != nil {
 		return v.raw
@@ -684,7 +685,7 @@ func (v *stored) shown() any {
 	return v.value
 }
 
-// errorOf returns the error of a node that ended without completing or being skipped, as in [NodeResult].Err.
+// errorOf returns the error of a node that ended without completing and without being skipped, as in [NodeResult].Err.
 func (l *looker) errorOf(n *nodeState) error {
 	own := func(err error) error {
 		return &NodeError{Node: n.ID, Attempt: int(n.Attempts), Kind: n.Cause, Err: err}
@@ -709,7 +710,7 @@ func (l *looker) errorOf(n *nodeState) error {
 	return &UpstreamError{Node: n.ID, Kind: n.Cause}
 }
 
-// errorOf returns the error of the stop with this kind of cause, or nil if there was none.
+// errorOf returns the error of the stop with this kind of cause, or nil if there was no such stop.
 func (s *stopState) errorOf(kind CauseKind) *storedError {
 	if s == nil {
 		return nil
@@ -725,7 +726,7 @@ func (s *stopState) errorOf(kind CauseKind) *storedError {
 	return nil
 }
 
-// history returns [NodeResult.History] of a node that was attempted more than once, else nil.
+// history returns [NodeResult.History] of a node that was attempted more than once. For other nodes it returns nil.
 func (n *nodeState) history() (list []Attempt) {
 	if len(n.Errs) == 0 && n.Began.IsZero() {
 		return nil
@@ -756,14 +757,14 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	if !n.End.Before(n.Began) { // otherwise the process ended before the attempt did, and the attempt begins again
+	if !n.End.Before(n.Began) { // otherwise the process ended before the attempt, and the attempt begins again
 		current.End = n.End
 	}
 	return append(list, current)
 }
 
-// decided returns a State in which the nodes of a graph have ended as the snapshot says. The reasons of skips and the origins of failures
-// are read from that State.
+// decided returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins of failures
+// are read from this State.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)
@@ -777,7 +778,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 	return s
 }
 
-// skip returns why the node was skipped. Its last argument maps ids to the states of the graph's nodes.
+// skip returns why the node was skipped. at maps ids to the states of the graph's nodes.
 func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message
@@ -789,7 +790,7 @@ func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string
 	return reason
 }
 
-// Waiting returns the nodes that wait for a signal, in the order of declaration.
+// Waiting describes the nodes that wait for a signal, in the order of declaration.
 func (r *Run) Waiting() []Wait {
 	r.st.Lock()
 	defer r.st.Unlock()

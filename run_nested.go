@@ -8,30 +8,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// composite is the record of a composite node that has begun, and of a node that has been expanded.
+// composite is the record of a composite node that has begun, or of a node that has been expanded.
 type composite struct {
-	child   *Run // the current or last nested run; nil for a loop that was pausing when the run was restored
-	working bool // a worker concludes the composite, since its nested run has ended
-	put     bool // the concluding worker was abandoned because the run is being left, so another worker must conclude the composite
+	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored
+	working bool // whether a worker concludes the composite, since its nested run has ended
+	put     bool // whether the concluding worker was abandoned because the run is being left, so that another worker must conclude the composite
 
-	seen *sights // for a memoized node that has begun since the run was last restored; else nil
+	seen *sights // for a memoized node that has begun since the run was last restored; otherwise nil
 
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
-	failed *failedWhole // set while the nodes inside are undone after a failed attempt; else nil
+	failed *failedWhole // set while the nodes inside are undone after a failed attempt; otherwise nil
 
 	before iterations     // for a loop
-	pause  *pause         // for a loop that waits for its next iteration, or was interrupted while it waited; else nil
+	pause  *pause         // for a loop that waits for its next iteration, or whose wait was interrupted; otherwise nil
 	text   *iterationText // for a loop under a store
-	stored int32          // how many outputs of before.all the store has been given
+	stored int32          // the number of outputs in before.all that were sent to the store
 }
 
-// iterationText is an iteration's output as the codec has written it, and the number of the next iteration.
+// iterationText is the encoded output of an iteration, and the number of the next iteration.
 type iterationText struct {
 	of  int
 	raw json.RawMessage
 }
 
-// atWork returns the composite's nested run that has not ended, or nil.
+// atWork returns the composite's nested run if it has not ended. Otherwise it returns nil.
 func (x *extra) atWork() *Run {
 	if x.comp == nil || x.comp.child == nil || x.comp.child.concluded() {
 		return nil
@@ -47,7 +47,7 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposite begins the nested run of a composite. seen is nil unless a memo needs to know what is read inside.
+// beginComposite begins the nested run of a composite. seen is nil unless a memo needs to know which inputs the nodes inside read.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{seen: seen}
@@ -63,12 +63,12 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
-// beginsInside reports whether nested runs perform the node, with no look-up in a memo before they begin.
+// beginsInside reports whether nested runs perform the node, and begin without a look-up in a memo.
 func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
 
-// beginWhole begins the memo lookup for a composite. The caller holds the run's lock.
+// beginWhole begins the memo look-up for a composite. The caller holds the run's lock.
 func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	if x := r.extras[ref]; x != nil {
 		x.comp = nil // the old x.comp belongs to the previous attempt
@@ -76,7 +76,7 @@ func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	r.life().begunInside(r, ref, before, now)
 }
 
-// goInside begins the nested run of a composite whose output the memo does not have.
+// goInside begins the nested run of a composite whose output is not in the memo.
 func (w *worker) goInside() bool {
 	r, step := w.run, w.step
 	ref := step.ref
@@ -111,7 +111,7 @@ func (r *Run) subRun(step *Step, p *Plan) *Run {
 	return c
 }
 
-// nested makes a nested run that performs a composite, or its part with the given index.
+// nested makes a nested run that performs a composite, or the part of a composite with the given index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
@@ -132,8 +132,8 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
-// config returns the config that all nested runs share. It is the outermost run's config without the options that concern only the
-// outermost run.
+// config returns the config that all nested runs share. This is the outermost run's config without the options that concern only the outermost
+// run.
 func (t *tree) config() *config {
 	if t.cfg == nil {
 		cfg := *t.root.cfg
@@ -157,7 +157,7 @@ func (r *Run) limitTo(step *Step) {
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
 	c.began = now
-	r.flush(now) // log the start of the composite before the events inside
+	r.flush(now) // logs the start of the composite before the events inside
 	r.timers++   // counts the child until its goroutines have returned
 	r.setUp(c)
 	if r.leaving {
@@ -193,8 +193,7 @@ func (r *Run) setUp(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since concluding it may call user
-// code.
+// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since that may call user code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
@@ -214,7 +213,7 @@ func (r *Run) returnedTo(ref machine.Ref) {
 	r.tree.touch(r)
 }
 
-// childLeft is called when a nested run has ended and its goroutines have returned.
+// childLeft is called after a nested run has ended and its goroutines have returned.
 func (r *Run) childLeft() {
 	if r.stage != stageOver {
 		r.stage = stageOver
@@ -233,7 +232,7 @@ func (w *worker) returned() bool {
 		r.armReturnGrace(ref, x)
 	}
 	if x.grace == nil && (r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone) {
-		r.armGrace(w.step, x) // until now, the composite had no goroutine to wait for
+		r.armGrace(w.step, x) // until now, there was no goroutine of the composite to wait for
 	}
 	comp := x.comp
 	if f := comp.failed; f != nil && f.undone {
@@ -305,7 +304,7 @@ func (r *Run) outcome() *Result {
 	return &r.result
 }
 
-// spread calls collectStops for this run and the runs around it, the outermost first.
+// spread calls collectStops for this run and for the runs around it, the outermost first.
 func (r *Run) spread() {
 	if r.outer != nil {
 		r.outer.spread()
@@ -314,13 +313,13 @@ func (r *Run) spread() {
 	r.collectStops()
 }
 
-// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the parameters of its
-// composite, or the inputs given to Expand.
+// input returns a root input of the run. If the run has no such input, input returns the default that the graph declares. The inputs of a nested
+// run are the parameters of its composite, or the inputs given to Expand.
 func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// given returns a root input. The argument noted says whether a memo must record the read, see sights.
+// given returns a root input. noted reports whether a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -353,10 +352,10 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 	return r.outer.param(r.within.ref, r.within.flags, name)
 }
 
-// eachInput calls f with the names of the root inputs, perhaps several times with the same name.
+// eachInput calls f with the names of the root inputs. It may repeat a name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput calls f like eachInput. The argument noted says whether a memo must record the read, see sights.
+// everyInput calls f like eachInput. noted reports whether a memo must record the read, see sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
@@ -381,41 +380,43 @@ func (r *Run) everyInput(noted bool, f func(name string)) {
 	}
 }
 
-// performsInside reports whether nested runs perform the node: it is a composite, or is running and has been expanded.
+// performsInside reports whether nested runs perform the node. This holds for a composite, and for a running node that has been expanded.
 func (r *Run) performsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
-// tree is the state that a run and the runs nested in it share besides the lock. It has the slots of Limit, which leaf nodes hold and
-// composites do not, and the list of the runs that the current critical section has touched, which means changed. Only a run whose plan has
-// composites, or whose nodes have been expanded, has a tree. The common lock guards the tree.
+// tree is the state that a run and the runs nested in it share besides the lock. It contains the slots of Limit, which leaf nodes hold and
+// composites do not, and the list of touched runs, which the current critical section has changed. Only a run whose plan has composites, or whose
+// nodes have been expanded, has a tree. The common lock guards the tree.
 //
-// With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks
-// that need no slot come before tasks that need one. While a worker evaluates something without a slot, no worker takes a task. So the next
-// event depends only on the state of the tree, whichever worker comes first.
+// With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks that
+// need no slot precede tasks that need one. While a worker evaluates something without a slot, no worker takes a task. So the next event depends
+// only on the state of the tree, and not on which worker is first.
 type tree struct {
 	root    *Run
 	cfg     *config // shared by the nested runs; nil before the first one
-	workers int     // running goroutines of all runs together, without abandoned ones
-	limit   int     // slots of all runs together; 0 means no limit
+	workers int     // the number of running goroutines of all runs together, without abandoned ones
+	limit   int     // the number of slots of all runs together; 0 means no limit
 	machine.TreeSlots
-	waiting queue       // runs with a ready node that needs a slot; with one slot, all runs that could continue; best first; empty without a limit
-	touched []*Run      // runs to attend to before the lock is released
-	ending  []stopOrder // attempts whose contexts end when the lock is released
+	// waiting contains the runs with a ready node that needs a slot, the best first. With one slot, waiting contains all runs that could
+	// continue. Without a limit, waiting is empty.
+	waiting queue
+	touched []*Run      // runs for which settle must be called before the lock is released
+	ending  []stopOrder // attempts whose contexts are cancelled when the lock is released
 	keys    map[string]*machine.Slots
-	flights map[place]*flight // of memoized nodes that have been expanded
-	nested  map[string]*Run   // nested runs that have not ended, by the prefix of their paths; without the runs of a map's items
+	flights map[place]*flight // maps memoized nodes that have been expanded to their flights
+	nested  map[string]*Run   // maps the prefix of the paths of a nested run that has not ended to the run; without the runs of a map's items
 	longest int               // the length of the longest prefix so far
-	tokens  map[string][]*Run // by token: the nested runs with a step that waits under it, in the order of declaration
-	steps   int64             // counts visited runs; tests use it to check that the work is linear
+	tokens  map[string][]*Run // maps a token to the nested runs with a step that waits under it, in the order of declaration
+	steps   int64             // the number of visits to runs; tests check with it that the work is linear
 	deltas  deltaCounts
 
-	// For a tree with one slot.
-	coming bool   // a started worker has not taken its first task yet
+	// The following fields are for a tree with one slot.
+	coming bool   // whether a started worker has not taken its first task yet
 	gated  []*Run // runs with gates that they have not reached
 }
 
-// touch records a change of a run that the run's own worker may not see.
+// touch records a change of a run that the run's own worker may not notice.
 func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true
@@ -423,11 +424,11 @@ func (t *tree) touch(r *Run) {
 	}
 }
 
-// settle attends to every touched run, and hands out the free slots.
+// settle handles the changes of every touched run, and assigns the free slots.
 func (t *tree) settle(now int64) {
 	t.attend(now)
 	if t.root.isLost() {
-		t.touch(t.root) // the root ends when no goroutine of any run is left
+		t.touch(t.root) // the root ends when no goroutine of any run remains
 		t.attend(now)
 		return
 	}
@@ -435,7 +436,7 @@ func (t *tree) settle(now int64) {
 	switch {
 	case t.limit == 1:
 		t.pass(now)
-	// Only the first waiting run is dispatched. The worker that takes its task then attends to the other runs.
+	// Only the first waiting run is dispatched. The worker that takes its task then handles the other runs.
 	case len(t.waiting) > 0 && t.Used < t.limit:
 		t.waiting[0].dispatch(now)
 	}
@@ -449,7 +450,7 @@ func (t *tree) settle(now int64) {
 	}
 }
 
-// attend logs the changes of every touched run, updates its place in the queue, and starts a worker if the run needs one.
+// attend logs the changes of every touched run, updates its position in the queue, and starts a worker if the run needs one.
 func (t *tree) attend(now int64) {
 	for len(t.touched) > 0 {
 		r := t.touched[len(t.touched)-1]
@@ -460,7 +461,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // do nothing more with r: a worker of the outer run may be reading the verdict, without the lock
+			r.conclude(now) // nothing more is done with r: a worker of the outer run may be reading the verdict without the lock
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -473,8 +474,8 @@ func (t *tree) attend(now int64) {
 	}
 }
 
-// shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of groups that a
-// graph around this one declares.
+// shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of groups that a graph
+// around the run's graph declares.
 func (r *Run) shareGroups() {
 	s := &r.st
 	s.ShareLimits(&r.tree.root.st)
@@ -487,6 +488,8 @@ func (r *Run) shareGroups() {
 			if common := r.outer.slotsOf(g.Name); common != nil {
 				s.UseSlots(int32(i), common)
 			}
+		case own != nil:
+			r.shareGroup(own, int32(i))
 		}
 	}
 	for key, g := range s.LateKeys() { // keys of nodes that were checked before the run became a tree
@@ -494,20 +497,20 @@ func (r *Run) shareGroups() {
 	}
 }
 
-// shareTreeKey makes group g of the run, which stands for a key, use the same slots as the key's groups in the other runs of the tree.
+// shareTreeKey makes group g of the run, which represents a key, use the same slots as the key's groups in the other runs of the tree.
 func (r *Run) shareTreeKey(g int32, key string) {
 	t, own := r.tree, r.st.SlotsOf(g)
 	if known := t.keys[key]; known != nil {
 		r.st.UseSlots(g, known)
 		return
 	}
-	if r.st.Pooled() && !own.IsShared() {
+	if r.st.Pooled() && own.Shared() == nil {
 		t.root.shareKey(own, key)
 	}
 	t.keys[key] = own
 }
 
-// bindKey gives a node the key that comes from a value, and shares the key's slots with other runs. The caller holds the run's lock.
+// bindKey sets a node's key, which comes from a value, and shares the key's slots with other runs. The caller holds the run's lock.
 func (r *Run) bindKey(ref machine.Ref, key string) {
 	if key == "" {
 		return
@@ -522,22 +525,28 @@ func (r *Run) bindKey(ref machine.Ref, key string) {
 	}
 }
 
-// slotsOf returns the slots of a group that the run's graph, or the nearest graph around it, declares; nil if the group has no limit.
+// slotsOf returns the slots of a group. The run's graph or the nearest graph around it declares the group. slotsOf returns nil if the group has
+// no limit.
 func (r *Run) slotsOf(name string) *machine.Slots {
 	for ; r != nil; r = r.outer {
 		i, ok := r.plan.groupIndex[name]
 		if !ok || r.plan.groups[i].inherited {
 			continue
 		}
-		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // the slots are missing if no node of this graph is a member
+		pooled := r.cfg.pool.group(r.plan, i) != nil
+		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{} || pooled) { // the slots are missing if no node of this graph is a member
 			r.st.MakeSlots(i)
 		}
-		return r.st.SlotsOf(i)
+		own := r.st.SlotsOf(i)
+		if pooled && own != nil {
+			r.shareGroup(own, i)
+		}
+		return own
 	}
 	return nil
 }
 
-// remainingAfter returns the longest path that remains after a node, in the run and in the runs around it.
+// remainingAfter returns the length of the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.net.Out(ref) {
@@ -546,8 +555,8 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
-// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since signals find that node
-// by its path.
+// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since signals use that node's path
+// to find it.
 func (t *tree) addToken(token string, r *Run) {
 	if r.outer == nil {
 		return
@@ -561,7 +570,7 @@ func (t *tree) addToken(token string, r *Run) {
 	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
 }
 
-// tokenPlace returns the index of a run among the runs with a step that waits under the token, which are in the order of declaration.
+// tokenPlace returns the index of a run in the list of the runs with a step that waits under the token. The list is in the order of declaration.
 func (t *tree) tokenPlace(token string, r *Run) int {
 	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
 		t.steps++
@@ -576,7 +585,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		if list[i] == r { // usually at once: only runs of other attempts of r's composite share its place
+		if list[i] == r { // usually at once: only runs of other attempts of r's composite have the same place
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
 		}
@@ -586,7 +595,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 }
 
-// makeTree makes the run the root of a tree, when the run begins or when its first node is expanded.
+// makeTree makes the run the root of a tree. It is called when the run begins, or when its first node is expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}
 	t := r.tree
@@ -614,7 +623,7 @@ func (r *Run) enter() {
 	s.ShareTree(&r.tree.TreeSlots)
 }
 
-// hurries reports whether a run around this one is being stopped.
+// hurries reports whether a run around this run is being stopped.
 func (r *Run) hurries() bool {
 	for o := r.outer; o != nil; o = o.outer {
 		if o.st.StoppedFor() != CauseNone {
@@ -652,8 +661,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. From then on
-// even stopped nested runs begin no node, since no node may take the slot that an item releases when it comes to rest.
+// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. From then on even stopped nested runs
+// begin no node, since no node may take the slot that an item releases when it comes to rest.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -676,7 +685,7 @@ func (r *Run) wakeOuter(now int64) {
 		o.extra(ref).reentries++
 	}
 	o.st.Rouse(ref)
-	o.flush(now) // log these changes before the events inside
+	o.flush(now) // logs these changes before the events inside
 	o.tree.touch(o)
 }
 

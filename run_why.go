@@ -13,28 +13,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// WhyKind is the kind of state that a node is in. A node is in exactly one state at a time.
+// WhyKind is the kind of state that a node is in. A node is in exactly one state at any time.
 type WhyKind uint8
 
 // The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
 const (
 	whyNothing  WhyKind = iota
-	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how; Edges are the in-edges that decided this
+	WhyEnded            // the node has ended: see Status, Cause, Skip and Err; Err is also the failure that a Fallback replaced; Edges are the in-edges that decided this
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
 	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
-	WhyOrder            // it begins after Nodes, which under [Limit](1) must return first; Nodes is empty if the node is next
+	WhyOrder            // the node begins after Nodes, which under [Limit](1) must return first; Nodes is empty if the node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
-	WhyRate             // a Bound has no token: Until is when the next one is due
+	WhyRate             // a Bound has no token: Until is when the next token is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
-	WhyPaused           // a loop pauses between two iterations: Until is when the next one begins
-	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it is abandoned, zero if it may finish or is a composite
-	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
+	WhyPaused           // a loop pauses between two iterations: Until is when the next iteration begins
+	WhyStopping         // the node must stop, with Cause and Err: Until is when it is abandoned, zero if it may finish or is a composite
+	WhyCleanup          // the node cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err, or its step returned SuspendUntil (no Err): Until is when the step is called again
-	WhySignal           // it waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
+	WhySignal           // the node waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
 )
 
 var whyNames = enum.Of[WhyKind]("kind of why",
@@ -55,63 +55,65 @@ func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, te
 type Why struct {
 	Kind   WhyKind
 	Status Status
-	// Since is when the state began: when the attempt began, the node became ready, or it began to wait for a signal. Since is zero if that
-	// time is not known.
+	// Since is the time when the state began: when the attempt began, the node became ready, or it began to wait for a signal. Since is zero if
+	// the time is not known.
 	Since time.Time
 	// Until is the latest time at which the state ends by itself, or zero if there is none.
 	Until time.Time
-	// Edges are in-edges of the node, see Kind: the first 20, in the order of declaration.
+	// Edges are the in-edges that the comment on the Kind describes: the first 20, in the order of declaration.
 	Edges []Edge
-	// Nodes are the paths of other nodes, see Kind: the first 20. More counts the remaining ones, as far as they are known.
+	// Nodes are the paths of the other nodes that the comment on the Kind describes: the first 20. More is the number of further ones, as far as
+	// it is known.
 	Nodes []string
 	More  int
-	// Bound is the bound without a free slot or token. Runs are the ids of other runs of the [Runner] that hold slots of the bound, at most
-	// 20. For a [Shared] limit, Runs also has a few runs of each other process that holds slots, or the name of the process if it does not
-	// name its runs.
+	// Bound is the bound without a free slot or token. Runs are the ids of other runs of the [Runner] that hold slots of the bound, at most 20.
+	// For a [Shared] limit, Runs also contains a few runs of each other process that holds slots. If such a process does not report its runs,
+	// Runs contains its name instead.
 	Bound Bound
 	Runs  []string
-	// Wait is what the node waits for, with the node's path; Choices are the answers that a gate accepts, nil if it accepts any.
+	// Wait describes the wait of the node, with the node's path. Choices are the answers that a gate accepts; nil if it accepts any answer.
 	Wait    *Wait
 	Choices []string
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
-	// Compensation says whether the effects of an ended node were undone, and CompensationErr why undoing them failed. For a held node and
-	// for the end node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are the nodes that are
-	// being undone now.
+	// Compensation is the state of the compensation of an ended node, and CompensationErr the error if it failed. For a held node and for the end
+	// node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are the nodes that are being undone now.
 	Compensation    Compensation
 	CompensationErr error
+
+	from string // how the source of the edge ended that kept a skipped node from running, such as "failed: step_error"; "" if that is not known
 }
 
-// Bound is a limit on how many steps run at the same time, or on how often they start.
+// Bound is a limit on the number of steps that run at the same time, or on how often they start.
 type Bound struct {
 	Scope string // one of the constants below
 	// Name is the name of the group or the key, or the path of the map.
 	Name string
-	// Limit is the number of slots, and Used how many of them are taken. Both are zero if a token is missing.
+	// Limit is the number of slots, and Used the number of slots that are taken. Both are zero if a token is missing.
 	Limit, Used int
 }
 
 // The scopes of a [Bound].
 const (
-	BoundNone      = ""
-	BoundRun       = "run"        // of the whole run: [Limit], [Rate]
-	BoundMap       = "map"        // of a map: Map.Limit
-	BoundGroup     = "group"      // of a [Group]
-	BoundKey       = "key"        // of the nodes of one Key: [KeyLimit], [KeyRate]
-	BoundRunner    = "runner"     // of all runs of a [Runner]
-	BoundRunnerKey = "runner_key" // of the nodes of one Key in all runs of a Runner
-	BoundShared    = "shared"     // of all steps in all processes: [Shared]
-	BoundSharedKey = "shared_key" // of the nodes of one Key in all processes
+	BoundNone        = ""
+	BoundRun         = "run"          // of the whole run: [Limit], [Rate]
+	BoundMap         = "map"          // of a map: Map.Limit
+	BoundGroup       = "group"        // of a [Group]
+	BoundKey         = "key"          // of the nodes of one Key: [KeyLimit], [KeyRate]
+	BoundRunner      = "runner"       // of all runs of a [Runner]
+	BoundRunnerKey   = "runner_key"   // of the nodes of one Key in all runs of a Runner
+	BoundShared      = "shared"       // of all steps in all processes: [Shared]
+	BoundSharedGroup = "shared_group" // of the nodes of one Group in all processes
+	BoundSharedKey   = "shared_key"   // of the nodes of one Key in all processes
 )
 
-// whyMost bounds the lists in a Why.
+// whyMost is the greatest length of a list in a Why.
 const whyMost = 20
 
-// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists
-// of a Why have at most 20 entries. Why looks only at the node and its neighbours, with one exception: if the node waits for a slot, Why
-// searches all nodes of the run for the holders of slots. It does not search again while the holders of an earlier answer still hold their
-// slots.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists in a
+// Why have at most 20 entries. Why inspects only the node and its neighbours, with one exception: if the node waits for a slot, Why searches all
+// nodes of the run for the holders of slots. It does not search again while the holders that an earlier call found still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -135,7 +137,7 @@ func (r *Result) Why(path string) (Why, error) {
 	return r.run.Why(path)
 }
 
-// why does the work of [Run.Why]. The caller holds the run's lock.
+// why is [Run.Why] for a given node. The caller holds the run's lock.
 func (at place) why() (y Why) {
 	r, ref := at.run, at.ref
 	s, w := &r.st, r.st.Word(ref)
@@ -181,15 +183,42 @@ func (at place) whyEnded(y *Why) {
 	res := NodeResult{Status: y.Status}
 	r.addCause(ref, &res)
 	y.Cause, y.Err = res.Cause, res.Err
+	if x := r.extras[ref]; y.Status == Completed && r.records[ref].fallback && x != nil {
+		y.Err = x.lastErr
+	}
 	y.Compensation, y.CompensationErr = r.compensationOf(ref)
 	switch {
 	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
 		if x := r.st.SkipOf(ref); x.Edge >= 0 {
-			y.Edges = []Edge{r.plan.Edge(x.Edge)}
+			y.Edges, y.from = []Edge{r.plan.Edge(x.Edge)}, r.outcomeText(r.plan.net.Source(x.Edge))
 		}
 	case y.Skip.Kind == SkipParentFailure, machine.IsUpstream(y.Cause.Kind):
 		at.edges(y, r.st.Carries)
 	}
+}
+
+// outcomeText describes how a node has ended, as the end of a sentence about the node.
+func (r *Run) outcomeText(ref machine.Ref) string {
+	w := r.st.Word(ref)
+	if status := w.Status(); status != Failed && status != Aborted && status != Cancelled {
+		return "has " + status.String()
+	}
+	return fmt.Sprintf("%v: %v", w.Status(), w.Kind())
+}
+
+// outcome describes the outcome for which an edge without a label waits.
+func (e Edge) outcome() string {
+	switch {
+	case e.On != OnFailure:
+		return "success"
+	case len(e.Causes) == 0:
+		return "failure"
+	}
+	var causes []string
+	for _, cause := range e.Causes {
+		causes = append(causes, cause.String())
+	}
+	return "failure with " + strings.Join(causes, " or ")
 }
 
 // awaitsUndos adds the nodes that are being undone, since the node begins only afterwards. It reports whether the run undoes nodes.
@@ -214,7 +243,7 @@ func (at place) edges(y *Why, is func(int32) bool) {
 	}
 }
 
-// name adds the path of a node, unless the list has it.
+// name adds the path of a node, unless the list already contains it.
 func (y *Why) name(path string) {
 	switch {
 	case slices.Contains(y.Nodes, path):
@@ -305,7 +334,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // the node still waits in the queue for a slot or a token; other nodes were taken from that queue and are about to begin
+	if !s.Contends(ref) { // the node still waits in the queue for a slot or a token; other nodes were taken from this queue and are about to begin
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -314,8 +343,7 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// In a run with one slot, whyOrder adds the nodes that must return before another node can begin. It reports whether there are any such
-// nodes.
+// whyOrder adds, in a run with one slot, the nodes that must return before another node can begin. It reports whether there are any such nodes.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {
@@ -351,12 +379,12 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 	}
 }
 
-// heldBy stands for a resource in calls of nameHolders: the waiting nodes, which hold back the other nodes of a run, are its holders.
+// heldBy represents a resource in calls of nameHolders. Its holders are the waiting nodes, which hold the other nodes of a run back.
 type heldBy struct{ run *Run }
 
-// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. The parameter "of" identifies the
-// resource; total is the number of its holders. Callers may ask about many nodes, so nameHolders keeps the holders that it found. It
-// searches all nodes again only if a known holder no longer holds the resource, or if the number of holders has changed.
+// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. of identifies the resource, and total
+// is the number of its holders. Callers may ask about many nodes, so nameHolders caches the holders that it found. It searches all nodes again
+// only if a known holder no longer holds the resource, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
@@ -394,11 +422,11 @@ func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []p
 	return list
 }
 
-// whyBound reports whether some bound has no slot or token for the node, and adds that bound to y.
+// whyBound reports whether a bound has no slot or token for the node, and adds the bound to y.
 func (at place) whyBound(y *Why) bool {
 	r, ref := at.run, at.ref
 	s := &r.st
-	var until time.Time // when the token of a shared limit falls due
+	var until time.Time // when the token of a shared limit is due
 	var shared Bound
 	lack, ok := s.Lacking(ref, r.now(), func(x machine.SharedLimit, token bool) (waits, forToken bool) {
 		k := x.(*stake)
@@ -446,7 +474,7 @@ func (at place) whyBound(y *Why) bool {
 	return true
 }
 
-// boundOf names the bound that has no slot or token for the node.
+// boundOf returns the bound that has no slot or token for the node.
 func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	r, b := at.run, Bound{Scope: BoundRun}
 	b.Limit, b.Used = lack.Slots.Bounds()
@@ -457,15 +485,18 @@ func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 		}
 	}
 	if lack.Shared {
-		if shared.Name = b.Name; b.Name != "" {
-			shared.Scope += "_key" // makes BoundRunnerKey of BoundRunner, and BoundSharedKey of BoundShared
+		switch shared.Name = b.Name; b.Scope {
+		case BoundKey:
+			shared.Scope += "_key" // turns BoundRunner into BoundRunnerKey, and BoundShared into BoundSharedKey
+		case BoundGroup:
+			shared.Scope = BoundSharedGroup
 		}
 		return shared
 	}
 	return b
 }
 
-// nextInLine returns the node that begins next, among those that need not wait for a slot or a token.
+// nextInLine returns the node that begins next, among the nodes that need not wait for a slot or a token.
 func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
 		r = r.tree.waiting[0]
@@ -533,7 +564,7 @@ func (at place) whyStopping(y *Why, x *extra) {
 	y.Cause.Err = y.Err
 }
 
-// isParked reports whether the node waits until the store confirms what made the node ready.
+// isParked reports whether the node waits until the store confirms the change that made the node ready.
 func (r *Run) isParked(ref machine.Ref) bool {
 	d, at := r.durable, place{r, ref}
 	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
@@ -549,14 +580,14 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 	return d.outbox.starts(at) || d.current != nil && d.current.starts(at)
 }
 
-// readyAt returns when a node became ready for its current attempt, in ns since the run's start: after a backoff, a signal, or the end of
-// the last predecessor that its join waited for. The time of a check that follows counts as waiting.
+// readyAt returns when a node became ready for its current attempt, in ns since the run's start: after a backoff, a signal, or the end of the
+// last predecessor that its join waited for. If a check follows, its time counts as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from machine.Ref) bool { // ended returns false if the time of the node's end is not known, because the node was not attempted
+	ended := func(from machine.Ref) bool { // returns false if the time of the node's end is not known, because the node was not attempted
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}
@@ -592,8 +623,8 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 	return at
 }
 
-// String returns the answer as a part of a sentence about the node, such as "it waits for a slot of the group db, held by slow". Errors in
-// it are shortened to about a kilobyte.
+// String returns the answer as a part of a sentence about the node, such as "it waits for a slot of the group db, held by slow". Errors in the
+// text are shortened to about a kilobyte.
 func (y Why) String() string {
 	nodes := y.nodes()
 	switch y.Kind {
@@ -667,7 +698,7 @@ func (y Why) until() string {
 
 func (y Why) nodes() string { return few(y.Nodes, y.More) }
 
-// few returns the first three names, and the number of all further ones, as text.
+// few returns the first three names, and the number of further ones, as text.
 func few(list []string, more int) string {
 	const most = 3
 	names := list[:min(most, len(list))]
@@ -678,7 +709,7 @@ func few(list []string, more int) string {
 	return text
 }
 
-// String names the bound, such as "the group db".
+// String returns a name of the bound, such as "the group db".
 func (b Bound) String() string {
 	switch b.Scope {
 	case BoundMap:
@@ -693,13 +724,15 @@ func (b Bound) String() string {
 		return "the key " + b.Name + " in all runs"
 	case BoundShared:
 		return "all processes"
+	case BoundSharedGroup:
+		return "the group " + b.Name + " in all processes"
 	case BoundSharedKey:
 		return "the key " + b.Name + " in all processes"
 	}
 	return "the run"
 }
 
-// held describes what a node waits for, for the kinds WhyWaiting and WhyHeld.
+// held returns what a node waits for, as text, for the kinds WhyWaiting and WhyHeld.
 func (y Why) held(nodes string) string {
 	switch {
 	case y.Compensation == CompensationRunning && nodes == "":
@@ -714,7 +747,7 @@ func (y Why) held(nodes string) string {
 	return "nothing else is started as long as " + nodes + " waits for a signal"
 }
 
-// undone describes whether the effects of a node were undone.
+// undone returns, as text, whether the effects of a node were undone.
 func (y Why) undone() string {
 	switch y.Compensation {
 	case CompensationRunning:
@@ -730,10 +763,13 @@ func (y Why) undone() string {
 	return ""
 }
 
-// ended describes how a node has ended.
+// ended returns, as text, how a node has ended.
 func (y Why) ended() string {
 	switch y.Status {
 	case Completed:
+		if y.Err != nil {
+			return "it has completed with the output of its Fallback, after: " + errorText(y.Err)
+		}
 		return "it has completed"
 	case Skipped:
 		return y.skipped()
@@ -759,6 +795,8 @@ func (y Why) ended() string {
 		return "the run was cancelled"
 	case CauseCancelNode:
 		return "it was cancelled"
+	case CauseGateTimeout:
+		return "no answer came in time"
 	}
 	text := fmt.Sprintf("it was %v before it began: %v", y.Status, y.Cause.Kind)
 	if own, ok := y.Err.(*NodeError); ok && own.Attempt > 0 {
@@ -782,6 +820,8 @@ func (y Why) skipped() string {
 		return "its guard said no: " + s.Expression
 	case SkipConditionBranch:
 		switch {
+		case s.Label == "" && y.from != "" && len(y.Edges) == 1:
+			return fmt.Sprintf("%s %s, and only its %s leads here", s.Node, y.from, y.Edges[0].outcome())
 		case s.Label == "": // a catch edge has no label
 			return "the outcome of " + s.Node + " leads elsewhere"
 		case s.Answer == "":

@@ -13,28 +13,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// worker is a goroutine that performs steps, one after the other, until none is left.
+// worker is a goroutine that performs steps, one after the other, until none remains.
 type worker struct {
 	run      *Run
 	task     machine.Task
-	step     *Step       // of the task; nil for a check
-	failed   *conclusion // the conclusion of the attempt whose fallback is running, else nil
-	caught   error       // the panic that ended perform, else nil
+	step     *Step       // the Step of the task; nil for a check
+	failed   *conclusion // the conclusion of the attempt whose fallback is running; otherwise nil
+	caught   error       // the panic that ended perform; otherwise nil
 	now      int64       // the clock, read once per completion: the end of one step is the start of the next
 	recorded *writing    // the transaction that records the task's start, under a store
-	ending   *ending     // the task's ending, if it has waited for room in the outbox; else nil
+	ending   *ending     // the task's ending, if it has waited for room in the outbox; otherwise nil
 	unspent  unspent     // for a task whose step has returned a graph
 	phase    phase
 	way      way         // how the worker performs the task
-	handed   bool        // the host calls the task's step
+	handed   bool        // whether the host calls the task's step
 	alone    bool        // see single.alone; guarded by the run's lock
-	resumed  bool        // the result that the worker settles next was put off, see single
-	guarding bool        // the task is a check whose guard is running
-	checking *evaluation // for a task that is a check, else nil
+	resumed  bool        // whether the result that the worker settles next was put off, see single
+	guarding bool        // whether the task is a check whose guard is running
+	checking *evaluation // for a task that is a check; otherwise nil
 
-	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; else nil
+	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; otherwise nil
 
-	kept [2]json.RawMessage // the texts of the last attempt's output, or of the info and the state that its step gave to Suspend, as the codec has written them
+	kept [2]json.RawMessage // encoded values: of the last attempt's output, or of the info and the state that its step passed to Suspend
 }
 
 // phase records whether the worker is in user code, in case that code calls Goexit.
@@ -45,11 +45,11 @@ const (
 	phaseUser         // also while the engine calls methods of errors and values from user code
 )
 
-// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. The reason: two workers
-// that take turns with the lock move every cache line of the run back and forth, and to block and to wake a goroutine costs more than a
-// short step. Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about
-// 0.1 ms, and at once if maxYielding other workers are yielding, since a yield may be slow: it passes through the scheduler's whole queue,
-// which may hold a goroutine for each ready sub-graph of the run.
+// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. If two workers take turns with
+// the lock, each turn moves all cache lines of the run between processors, and blocking and waking a goroutine takes longer than a short step.
+// Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms. It blocks
+// at once if maxYielding other workers are yielding, since a yield may be slow: it passes through the scheduler's whole queue, which may contain
+// a goroutine for each ready sub-graph of the run.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -72,12 +72,12 @@ func (w *worker) arrive() bool {
 	return w.take()
 }
 
-// goOn performs tasks until there are no more.
+// goOn performs tasks until none remains.
 func (w *worker) goOn(more bool) {
 	for more {
 		more = w.perform()
 		if w.phase == phaseUser {
-			// recover has returned nil for a panic: under GODEBUG=panicnil=1 it does so after panic(nil).
+			// recover returned nil although there was a panic: under GODEBUG=panicnil=1 it does so after panic(nil).
 			w.phase, w.caught = phaseEngine, newPanicError(nil)
 		}
 		if w.caught != nil {
@@ -86,21 +86,21 @@ func (w *worker) goOn(more bool) {
 	}
 }
 
-// life is what an attempt depends on besides the graph: nothing, a store that must record the attempt first, or the host that calls the
-// step. It has no state of its own. Callers of its methods hold the run's lock.
+// life determines how an attempt begins besides what the graph determines: at once, after a store has recorded it, or by a call of the host. A
+// life has no state. Callers of its methods hold the run's lock.
 type life interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
 	// begun is called when an attempt has begun, with the attempt's number in the State and the number of earlier attempts. It returns how the
-	// attempt is performed, and the transaction that the attempt waits for, or nil.
+	// attempt is performed, and the transaction for which the attempt waits, or nil.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
 	// begunInside is like begun, for a composite.
 	begunInside(r *Run, ref machine.Ref, before int32, now int64)
 }
 
-// way says how a worker performs a task.
+// way is the way in which a worker performs a task.
 type way uint8
 
 const (
@@ -135,7 +135,7 @@ func (plainLife) begun(step *Step, _, _ int32, _ int64) (way, *writing) {
 
 func (plainLife) begunInside(*Run, machine.Ref, int32, int64) {}
 
-// handLife is the life of a run driven by a Coordinator.
+// handLife is the life of a run that a Coordinator drives.
 type handLife struct{ plainLife }
 
 func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
@@ -145,8 +145,8 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs tasks until no task is left. One deferred function serves all attempts, which saves 5 ns for each node that does not
-// panic. The price is that a panic in a step ends perform early.
+// perform performs tasks until none remains. It has one deferred function for all attempts, which saves 5 ns for each node that does not panic.
+// So a panic in a step ends perform early.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
@@ -180,8 +180,8 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// performPlain performs tasks as long as the next one is a plain node. It combines attempt, finish and take, for nodes that complete and
-// were not asked to stop.
+// performPlain performs tasks as long as the next one is a plain node. It combines attempt, finish and take, for nodes that complete and were not
+// stopped.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -199,7 +199,7 @@ func (w *worker) performPlain() (more bool) {
 		if err != nil || special || r.careful && r.single.isDue(w.now) {
 			return w.finishPlain(value, err)
 		}
-		step.returned() // called before the end of the node is visible
+		step.returned() // called before other goroutines can see the end of the node
 		r.lock()
 		rec := &r.records[ref]
 		if r.current(ref) != step || s.Word(ref).Is(machine.WordStopping) || s.IsLeft() || r.putsOff(w.now) {
@@ -234,8 +234,8 @@ func (w *worker) performPlain() (more bool) {
 	}
 }
 
-// attemptAndFinish and finishPlain are separate functions to keep frames small: a goroutine begins with 2 kB of stack, and growing it costs
-// as much as ten nodes.
+// attemptAndFinish and finishPlain are separate functions to keep frames small: a goroutine begins with 2 kB of stack, and enlarging it takes as
+// long as ten nodes.
 //
 //go:noinline
 func (w *worker) attemptAndFinish() (more bool) { return w.finish(w.attempt(), true) }
@@ -245,7 +245,7 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit runs when the worker ends. If user code has called runtime.Goexit, exit fails the node, and another worker does the remaining work.
+// exit is called when the worker ends. If user code has called runtime.Goexit, exit fails the node, and another worker does the remaining work.
 // Otherwise exit does nothing.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
@@ -254,7 +254,7 @@ func (w *worker) exit() {
 	w.phase = phaseEngine
 	w.now = w.run.now()
 	switch {
-	case w.failed != nil: // the fallback has ended the goroutine
+	case w.failed != nil: // the fallback has called Goexit
 		w.finishFallback(conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseGoexit}, err: errors.Join(w.failed.err, ErrGoexit)}, false)
 		return
 	case w.step != nil:
@@ -279,14 +279,14 @@ func (w *worker) exit() {
 	w.leave()
 }
 
-// take takes the next task and releases the lock, which the caller holds. If there are more tasks, the State announces them. If take
-// returns false, the run no longer counts this worker, which must return.
+// take takes the next task and releases the lock, which the caller holds. If there are more tasks, the State announces them. If take returns
+// false, the run no longer counts this worker, and the worker must return.
 func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, see single.halts, the next tasks are started later: by the worker that evaluates a task alone, or by the
-	// interrupted attempt when it returns.
+	// If the run halts, see single.halts, the next tasks are started later: by the worker that evaluates a task alone, or by the interrupted
+	// attempt when it returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -330,7 +330,7 @@ func (w *worker) take() bool {
 func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
 	step := r.beginAttempt(t, now)
-	if step.flags&stepAdmitting != 0 { // the node asks for a Memo, but the run has none, so the attempt starts at once
+	if step.flags&stepAdmitting != 0 { // the node has a Memo, but the run has none, so the attempt starts at once
 		r.records[t.Ref].attempts = step.attempt
 		r.st.Admitted(t.Ref)
 	}
@@ -338,7 +338,7 @@ func (r *Run) beginInside(t machine.Task, now int64) {
 	r.beginComposite(step, nil, now)
 }
 
-// leave removes the worker from the run's count and releases the lock.
+// leave makes the run no longer count the worker, and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
@@ -350,7 +350,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	rec := &r.records[t.Ref]
 	step := &rec.first
 	if step.run != nil {
-		step = &Step{} // a Step is never reused: contexts outlive their attempts
+		step = &Step{} // a Step is never reused, since contexts live longer than their attempts
 		r.forgetExpansion(t.Ref)
 	}
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
@@ -368,7 +368,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	if rec.attempts == 0 {
 		rec.start = now
 	} else {
-		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 means that there was no earlier attempt
+		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 would mean that there was no earlier attempt
 	}
 	rec.attempts = step.attempt
 	if word := r.st.Word(t.Ref); word.Is(machine.WordSubstituted | machine.WordAdmitting) {
@@ -399,12 +399,12 @@ type attemptResult struct {
 	err   error
 	kind  CauseKind // the kind of err, if it is known without inspecting err
 
-	hit    *event.Hit // the value comes from another run; else nil
-	judged bool       // the contract and the moderator have accepted the value
-	inside bool       // there is no result yet: nested runs perform the node
+	hit    *event.Hit // set if the value comes from another run; otherwise nil
+	judged bool       // whether the contract and the moderator have accepted the value
+	inside bool       // whether there is no result yet, because nested runs perform the node
 }
 
-// attempt calls the user's function. If the store must record the attempt's start first, attempt waits for that.
+// attempt calls the user's function. If the store must first record the attempt's start, attempt waits for that.
 func (w *worker) attempt() (res attemptResult) {
 	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {
@@ -439,7 +439,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps performs an attempt for a memo: it checks the output first, since a memo must not keep a refused output.
+// performForKeeps performs an attempt for a memo. It checks the output at once, since a memo must not keep a refused output.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
 		res := w.admission()
@@ -457,7 +457,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn does the work of own without the memo.
+// performOwn is own without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -486,14 +486,14 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 	return res
 }
 
-// panicked turns a recovered panic into an error.
+// panicked returns a recovered panic as an error.
 func (w *worker) panicked(v any) error {
 	err := newPanicError(v) // calls Unwrap of a value of type error
 	w.phase = phaseEngine
 	return err
 }
 
-// protect calls user code outside an attempt, and returns a panic of that code as an error. If the code calls Goexit, exit handles it.
+// protect calls user code outside an attempt, and returns a panic of this code as an error. If the code calls Goexit, exit handles it.
 func (w *worker) protect(f func() error) error {
 	was := w.phase
 	w.phase = phaseUser
@@ -505,12 +505,12 @@ func (w *worker) protect(f func() error) error {
 // checkResult is the result of a check.
 type checkResult struct {
 	verdict  machine.CheckVerdict
-	err      error // the error of a check that has failed, see verdict.Fail
+	err      error // the error of a failed check, see verdict.Fail
 	guardErr error
 	guard    *guardProblem
 	merged   map[string]any
 	items    *items // for a map
-	key      string // the node's key, if a value gives it
+	key      string // the node's key, if it comes from a value
 }
 
 // check performs a node's check and takes the next task.
@@ -532,14 +532,14 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if the check's node is stopped (then the node
-// ends at once) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, each check of a cleanup
-// node may take CleanupTimeout.
+// evaluation is a check that a worker performs. Guards and merge functions cannot be interrupted. So if the check's node is stopped or the run is
+// left, the run waits at most CancelGrace for the worker. A stopped node ends at once. While a run is being stopped, each check of a cleanup node
+// may take CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
-	abandoned bool  // the run no longer counts its worker
+	abandoned bool  // whether the run no longer counts the check's worker
 	grace     timer // armed when the node is stopped, the run is left, or a stopped run cleans up
-	cleanup   bool  // grace is armed for a cleanup node
+	cleanup   bool  // whether grace is armed for a cleanup node
 }
 
 // beginCheck registers the check. The callers of beginCheck and of endCheck hold the run's lock.
@@ -575,7 +575,7 @@ func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	if n := r.plan.node(ref); n.When != nil {
 		pass := true
-		w.guarding = true // guarding is not reset by a defer, since exit reads it if the guard ends the goroutine
+		w.guarding = true // not reset by a defer, since exit reads it if the guard calls Goexit
 		err := w.protect(func() (err error) {
 			pass, err = r.callWhen(ref, n)
 			return err
@@ -607,7 +607,7 @@ func (w *worker) evaluate() (res checkResult) {
 	return w.checkItems(res, flags)
 }
 
-// guarded returns the result of a guard.
+// guarded returns the result of the check for the result of a guard.
 func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)
@@ -627,7 +627,7 @@ func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) 
 	return res
 }
 
-// guardProblem is the warning that a guard could not decide.
+// guardProblem is the warning about a guard that could not decide.
 type guardProblem struct {
 	path   string
 	policy GuardPolicy
@@ -641,7 +641,8 @@ func (g *guardProblem) Error() string {
 
 func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
 
-// warnOfGuard adds the warning that a guard could not decide, once for each node of the graph. The caller holds the run's lock.
+// warnOfGuard adds a warning about a guard that could not decide. It adds only one warning for each node of the graph. The caller holds the run's
+// lock.
 func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x, n := r.outermost().remark(), r.plan.node(ref)
 	if x.warnedGuards[n] {
@@ -679,7 +680,7 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	}
 }
 
-// finish ends an attempt and, if goOn is set, takes the worker's next task before it releases the lock. It reports whether there is a next
+// finish ends an attempt. If goOn is set, finish takes the worker's next task before it releases the lock. It reports whether there is a next
 // task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
 	if res.inside {
@@ -694,17 +695,17 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	return w.finishAs(c, res, goOn)
 }
 
-// finishAs does the work of finish for a result with a known conclusion.
+// finishAs is finish for a result whose conclusion is known.
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref, returned := step.ref, w.now
-	step.returned() // called before the end of the node is visible
+	step.returned() // called before other goroutines can see the end of the node
 	drawn := c.Status == Failed && res.err != errBoardAgain
 	if drawn && !w.resumed {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause  // how the caller's context ended, which the step may have seen before the run did
+	var cause *stopCause  // how the caller's context ended, if the step may have noticed the end before the run
 	if r.mayEnd && goOn { // otherwise the goroutine is ending, perhaps because of callerCause
 		cause = w.callerCause()
 	}
@@ -723,7 +724,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		if drawn || x == nil || x.timedOut == timeoutNone {
 			break
 		}
-		r.st.Unlock() // the attempt has timed out, so it has failed, whatever its step returned
+		r.st.Unlock() // the attempt has timed out, so it has failed, regardless of the result of its step
 		w.draw(res, &c)
 		drawn = true
 	}
@@ -772,9 +773,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and
-// attempts that the order puts before this one. If mine is false, the worker must not end the attempt, at least not now: enterEnd has
-// released the lock, and perform must return more.
+// enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and attempts that
+// precede this one by the run's order. If mine is false, the worker must not end the attempt, at least not now: enterEnd has released the lock,
+// and perform must return more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {
@@ -805,7 +806,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if goOn is set, and otherwise removes the worker from the run's count. In both cases it releases the lock.
+// next takes the next task if goOn is set. Otherwise it makes the run no longer count the worker. In both cases it releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()
@@ -836,5 +837,8 @@ func (r *Run) launch() {
 		h.jobs = append(h.jobs, r)
 		return
 	}
-	go r.work()
+	if r.worker == nil {
+		r.worker = r.work // allocated once for all workers
+	}
+	go r.worker()
 }

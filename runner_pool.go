@@ -11,62 +11,64 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// pool holds the slots and tokens that the runs of a Runner share, for all runs together and for each key. A run that lacks a slot or a
-// token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that a run in the queue could use,
-// so a run with many nodes does not keep a slot from a run that has waited longer.
+// pool contains the slots and tokens that the runs of a Runner share, for all runs together, for each group that processes share, and for each
+// key. A run that lacks a slot or a token joins a queue, and is called back when it is its turn. A run outside the queue takes nothing that a run
+// in the queue could use. So a run with many nodes does not take a slot for which another run has waited longer.
 //
-// mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. So the pool calls a run on a new goroutine,
+// mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. So the pool calls back a run on a new goroutine,
 // which does not hold mu.
 type pool struct {
-	start    time.Time // the zero of the buckets' clock; immutable, like keyLimit, keyRate and granter
+	start    time.Time // the zero of the buckets' clock; immutable, like keyLimit, keyRate, granter and groups
 	keyLimit int
 	keyRate  Rate
-	granter  *granter // nil unless several processes share limits
+	granter  *granter          // nil unless several processes share limits
+	groups   map[string]*share // the groups that processes share, by name
 
 	mu      sync.Mutex // guards the fields below, and everything in the shares
-	whole   *share     // nil if only keys are bounded
+	whole   *share     // nil if only keys and groups are bounded
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
-	awaited due.Queue[*share] // the shares with claims that wait for the next token, by the time at which that token is due
+	awaited due.Queue[*share] // the shares with claims that wait for the next token, ordered by the time when the token is due
 	timer   *time.Timer       // rings when the first token of awaited is due
 }
 
-// share holds slots and tokens that the runs of a Runner share, for all runs or for one key. Free slots and tokens are promised to the
-// claims that have waited longest; a run without a claim takes only what is not promised.
+// share contains slots and tokens that the runs of a Runner share: for all runs, one group or one key. Free slots and tokens are promised to the
+// claims that have waited longest; a run without a claim takes only slots and tokens that are not promised.
 type share struct {
 	pool      *pool
-	limit     int // 0 means no limit
+	limit     int // the number of slots; 0 means no limit
 	used      int
 	bucket    *bucket.Bucket       // nil without a rate
-	waiting   [2]due.Queue[*claim] // the first for claims that need no token, the second for claims that need one; in the order of their arrival
-	promised  [2]int               // how many claims were called back and have neither taken anything nor been dropped; by the same index as waiting
+	waiting   [2]due.Queue[*claim] // the first for claims that need no token, the second for claims that need one; in the order of arrival
+	promised  [2]int               // the number of claims that were called back and have neither taken anything nor been dropped; indexed like waiting
 	arrivals  int64
-	refs      int      // how many runs may use the key
-	stakes    []*stake // of all runs, unordered
+	refs      int      // the number of runs that may use the key
+	stakes    []*stake // the stakes of all runs, unordered
 	far       *far     // the limits shared with other processes; nil if there are none
-	due.Entry          // the share's place in awaited
+	due.Entry          // the share's entry in awaited
 }
 
 // stake connects one run to a share.
 type stake struct {
 	run   *Run           // the outermost run
-	lines *machine.Slots // the run's own slots; its nodes wait in their queues
+	lines *machine.Slots // the slots of the run or of a run inside it; nodes wait in their queues
 	share *share
 	claim *claim // nil unless the run waits
-	index int    // in share.stakes
+	index int    // the index in share.stakes
+	place int    // the index in stakes.all
 }
 
 // stakes connect one run to all its shares. The run's lock guards them.
 type stakes struct {
-	all   []*stake
-	heard []*claim // claims whose turn has come and that are not used yet
+	all   []*stake // unordered
+	heard []*claim // claims whose turn it is and that are not used yet
 }
 
-// claim is the place of a run among the runs that wait for a share.
+// claim is the position of a run among the runs that wait for a share.
 type claim struct {
 	*stake
-	due.Entry      // the claim's place in waiting, by arrival
-	token     bool // the node that the run would start first also needs a token
+	due.Entry      // the claim's entry in waiting, by arrival
+	token     bool // whether the node that the run would start first also needs a token
 	state     claimState
 	at        *machine.Locked // the State whose node contends, after the claim was heard
 }
@@ -75,12 +77,12 @@ type claimState uint8
 
 const (
 	claimWaits  claimState = iota // the claim counts as one of the run's timers
-	claimCalled                   // a goroutine is calling the run, and the claim still counts as a timer
-	claimHeard                    // the run was called, and takes or drops the claim next
+	claimCalled                   // a goroutine is calling back the run, and the claim still counts as a timer
+	claimHeard                    // the run was called back, and next takes or drops the claim
 	claimDone
 )
 
-// limits returns the limits that the runs share, as a pool.
+// limits returns the pool with the limits that the runs share.
 func (rn *Runner) limits() (*pool, error) {
 	rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
 	return rn.pool, rn.badPool
@@ -114,10 +116,19 @@ func (rn *Runner) makePool() (*pool, error) {
 		p.whole = p.share(rn.Limit, rn.Rate)
 		g.extend(p.whole, "")
 	}
-	if p.whole == nil && !p.boundsKeys() {
+	p.groups = g.groups()
+	if p.whole == nil && p.groups == nil && !p.boundsKeys() {
 		return nil, nil
 	}
 	return p, nil
+}
+
+// setup sets, in the State of a run, the limits that the run shares.
+func (p *pool) setup(x *machine.SlotSetup, of *Plan) {
+	x.Pool, x.PoolsKeys, x.PoolsAll = &p.mu, p.boundsKeys(), p.whole != nil
+	if p.groups != nil {
+		x.PoolsGroup = func(g int32) bool { return p.group(of, g) != nil }
+	}
 }
 
 func (p *pool) boundsKeys() bool {
@@ -171,7 +182,7 @@ func (x *share) needs(token bool) int {
 
 func (x *share) rated() bool { return x.bucket != nil || x.far.rated() }
 
-// taken returns how many slots are taken or promised.
+// taken returns the number of slots that are taken or promised.
 func (x *share) taken() int { return x.used + x.promised[0] + x.promised[1] }
 
 // hasSlot reports whether there is a free slot if the given number of slots is taken.
@@ -179,18 +190,18 @@ func (x *share) hasSlot(taken int) bool {
 	return (x.limit == 0 || taken < x.limit) && x.far.hasSlot(taken)
 }
 
-// slotFree and tokenFree report whether an unpromised slot or token is free.
+// slotFree and tokenFree report whether a slot or token is free and not promised.
 func (x *share) slotFree() bool { return x.hasSlot(x.taken()) }
 
 func (x *share) tokenFree() bool { return x.bucketFree() && x.far.hasToken() }
 
-// bucketFree reports whether an unpromised token is free in the bucket of this process.
+// bucketFree reports whether a token is free, and not promised, in the bucket of this process.
 func (x *share) bucketFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer come first. If the run must
-// wait, Lacks makes sure that the run has a claim.
+// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer precede it. If the run must wait and
+// has no claim, Lacks makes one.
 func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
 	token = x.needs(token) > 0
@@ -209,14 +220,14 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // another node of the run would start first now, and differs in its need of a token
+		x.waiting[x.needs(c.token)].Remove(c) // now the run would start another node first, which differs in its need of a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // claimed decides a called claim again
+		if free || c.state == claimCalled { // for a called claim, claimed decides again
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
@@ -242,7 +253,7 @@ func (k *stake) Take(token bool) {
 	k.Drop()
 }
 
-// GiveBack returns a token that was not needed if token is set, and otherwise a slot.
+// GiveBack returns a token that was not needed, if token is set. Otherwise it returns a slot.
 func (k *stake) GiveBack(token bool) {
 	x := k.share
 	switch {
@@ -257,8 +268,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. The parameter token says whether the node
-// needs a token. waits changes nothing.
+// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token reports whether the node needs a token.
+// waits changes nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
@@ -266,7 +277,7 @@ func (k *stake) waits(token bool) (waits, forToken bool) {
 	return true, token && k.Rated() && k.share.slotFree()
 }
 
-// nextToken returns when the next token falls due, as far as is known; zero if a token is free.
+// nextToken returns the time when the next token is due, as far as it is known; zero if a token is free.
 func (k *stake) nextToken() time.Time {
 	x := k.share
 	due, now := int64(0), x.pool.now()
@@ -300,7 +311,7 @@ func (k *stake) Drop() {
 	x.call()
 }
 
-// call calls back the runs whose turn has come. If other runs wait for a token, call arms the timer for the next token.
+// call calls back the runs whose turn it is. If other runs wait for a token, call arms the timer for the next token.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		x.waiting[x.needs(c.token)].Remove(c)
@@ -319,7 +330,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns the claim that has waited longest among the claims that could be served now, or nil.
+// next returns the claim that has waited longest among the claims that could be served now, or nil if there is none.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
@@ -332,11 +343,11 @@ func (x *share) next() (c *claim) {
 	return c
 }
 
-// arm sets the timer for the first token of awaited, or stops it if awaited is empty.
+// arm sets the timer to the time of the first token of awaited, or stops it if awaited is empty.
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
-			p.timer.Stop() // a timer that has fired calls ring, which finds nothing to do
+			p.timer.Stop() // if the timer has already fired, it calls ring, which finds nothing to do
 		}
 		return
 	}
@@ -367,9 +378,28 @@ func (r *Run) joinPool() {
 	if p.whole != nil {
 		r.join(r.st.WholeSlots(), p.whole)
 	}
+	if r.tree != nil { // the tree has already called shareKey and shareGroup
+		return
+	}
 	for i := range r.plan.groups {
-		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // in a run with nested runs, the tree calls shareKey
+		switch lines := r.st.SlotsOf(int32(i)); {
+		case lines == nil:
+		case r.plan.groups[i].key:
 			r.shareKey(lines, r.plan.groups[i].Name)
+		default:
+			r.shareGroup(lines, int32(i))
+		}
+	}
+}
+
+// shareGroupsOf connects the slots of the groups that the run's graph declares, like joinPool, unless they are already connected.
+func (r *Run) shareGroupsOf() {
+	if p := r.cfg.pool; p == nil || p.groups == nil {
+		return
+	}
+	for i := range r.plan.groups {
+		if lines := r.st.SlotsOf(int32(i)); lines != nil {
+			r.shareGroup(lines, int32(i))
 		}
 	}
 }
@@ -381,7 +411,22 @@ func (r *Run) shareKey(lines *machine.Slots, key string) {
 	}
 }
 
-// forget removes the stake of a run that leaves.
+// shareGroup connects the slots of a group to the slots of other runs, if the pool bounds the group. r may be a nested run.
+func (r *Run) shareGroup(lines *machine.Slots, g int32) {
+	if x := r.cfg.pool.group(r.plan, g); x != nil && lines.Shared() == nil {
+		r.outermost().join(lines, x)
+	}
+}
+
+// group returns the share of a group that a plan declares, or nil.
+func (p *pool) group(of *Plan, g int32) *share {
+	if p == nil || p.groups == nil || of.groups[g].key || of.groups[g].inherited {
+		return nil
+	}
+	return p.groups[of.groups[g].Name]
+}
+
+// forget removes the stake of a run that leaves the pool.
 func (x *share) forget(k *stake) {
 	last := len(x.stakes) - 1
 	x.stakes[k.index] = x.stakes[last]
@@ -390,12 +435,12 @@ func (x *share) forget(k *stake) {
 	x.stakes = x.stakes[:last]
 }
 
-// isFar reports whether other processes hold the slots or tokens that claims wait for.
+// isFar reports whether other processes hold the slots or tokens for which claims wait.
 func (x *share) isFar() bool {
 	return x.far != nil && (x.limit == 0 || x.taken() < x.limit) && (!x.far.hasSlot(x.taken()) || x.bucketFree() && !x.far.hasToken())
 }
 
-// bound returns the bound that a claim waits for. The caller holds pool.mu.
+// bound returns the bound for which a claim waits. The caller holds pool.mu.
 func (k *stake) bound() Bound {
 	x := k.share
 	if !x.isFar() {
@@ -408,8 +453,8 @@ func (k *stake) bound() Bound {
 	return b
 }
 
-// holders returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not name its runs, the list
-// has the name of the process. The caller holds pool.mu.
+// holders returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not report its runs, the list contains
+// the name of the process. The caller holds pool.mu.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
 		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {
@@ -432,19 +477,19 @@ func (k *stake) holders() (ids []string) {
 }
 
 func (r *Run) join(lines *machine.Slots, x *share) {
-	k := &stake{run: r, lines: lines, share: x}
+	if r.shared == nil {
+		r.shared = &stakes{}
+	}
+	k := &stake{run: r, lines: lines, share: x, place: len(r.shared.all)}
+	r.shared.all = append(r.shared.all, k)
 	lines.Connect(k)
 	x.pool.mu.Lock()
 	k.index = len(x.stakes)
 	x.stakes = append(x.stakes, k)
 	x.pool.mu.Unlock()
-	if r.shared == nil {
-		r.shared = &stakes{}
-	}
-	r.shared.all = append(r.shared.all, k)
 }
 
-// claimed is called when the turn of a claim has come. It lets the run's nodes contend for the slot. The caller holds the run's lock.
+// claimed is called when it is the turn of a claim. It lets the run's nodes contend for the slot. The caller holds the run's lock.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -461,7 +506,7 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns ends the claims whose turn has come but which the run cannot use now because of its own limits. So other runs are called. The
+// yieldTurns ends the claims whose turn it is but which the run cannot use now because of its own limits. So other runs are called back. The
 // caller holds the run's lock and is about to release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
@@ -480,20 +525,49 @@ func (r *Run) yieldTurns() {
 	})
 }
 
-// leavePool returns the run's slots to the pool and ends its claims, when the run ends.
+// leavePool returns the slots of a run that ends to the pool, and ends its claims. A nested run returns the slots of the groups that its own
+// graph declares. The outermost run returns all remaining slots.
 func (r *Run) leavePool() {
-	if r.shared == nil { // the run shares nothing, was discarded before it joined, or has left already
-		return
+	p, root := r.cfg.pool, r.outermost()
+	switch {
+	case root.shared == nil: // the run shares nothing, was discarded before it joined, or has already left
+	case r == root:
+		r.st.LeavePool()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, k := range r.shared.all {
+			k.leave()
+		}
+		r.shared = nil
+	case p.groups != nil:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for i := range r.plan.groups {
+			lines := r.st.SlotsOf(int32(i))
+			if lines == nil || p.group(r.plan, int32(i)) == nil {
+				continue
+			}
+			if k, ok := lines.Shared().(*stake); ok {
+				root.shared.drop(k)
+			}
+		}
 	}
-	r.st.LeavePool()
-	p := r.cfg.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, k := range r.shared.all {
-		k.share.used -= k.lines.Disconnect()
-		k.share.refs--
-		k.share.forget(k)
-		k.Drop() // after the last run has left, this also gives back the grants of limits shared with other processes
-	}
-	r.shared = nil
+}
+
+// drop ends the stake of a nested run. The caller holds the lock of the pool.
+func (s *stakes) drop(k *stake) {
+	last := s.all[len(s.all)-1]
+	s.all[k.place], last.place = last, k.place
+	s.all[len(s.all)-1] = nil
+	s.all = s.all[:len(s.all)-1]
+	k.leave()
+}
+
+// leave returns the slots that the stake holds to the pool, and ends its claim. When the last run leaves, the grants for limits that processes
+// share are returned.
+func (k *stake) leave() {
+	k.share.used -= k.lines.Disconnect()
+	k.share.refs--
+	k.share.forget(k)
+	k.Drop()
 }

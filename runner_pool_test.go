@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// census counts the steps that run at once, over several runs, and records their starts.
+// census counts the steps that run at the same time, over several runs, and records their starts.
 type census struct {
 	mu      sync.Mutex
 	begin   time.Time
@@ -36,7 +36,7 @@ func newCensus() *census {
 	return &census{begin: time.Now(), running: map[string]int{}, most: map[string]int{}, starts: map[string][]time.Duration{}}
 }
 
-// step returns a step function that takes d and is counted under "" and the names that bounds returns.
+// step returns a step function that takes d. It is counted under "" and under the names that bounds returns.
 func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		names := []string{""}
@@ -106,7 +106,7 @@ func TestRunnerLimits(t *testing.T) {
 		synctest.Wait()
 		b := start(t, rn, four(), x.step("b", 0, nil))
 		completed(t, a, b)
-		slices.Sort(x.order[:2]) // The burst begins two steps at once; Go's scheduler decides which of the two calls comes first.
+		slices.Sort(x.order[:2]) // The burst allows two steps at once; Go's scheduler decides which of the two starts first.
 		if got := strings.Join(x.order, " "); got != "a.A@0s a.B@0s a.C@1s b.A@2s a.D@3s b.B@4s b.C@5s b.D@6s" {
 			t.Error(got)
 		}
@@ -161,7 +161,7 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run that cannot use its turn passes it on", func(t *testing.T) {
-		// b waits for two slots: its own limit's and the Runner's. While x holds b's own slot, c gets the Runner's.
+		// b waits for two slots: a slot of its own limit and a slot of the Runner. While x holds b's own slot, c gets the Runner's slot.
 		rn, x := &kahn.Runner{Limit: 2}, newCensus()
 		a := start(t, rn, graph(after("A")), x.step("a", 2*time.Second, nil))
 		b := start(t, rn, graph(after("A"), after("B")), x.step("b", 10*time.Second, nil), kahn.Limit(1))
@@ -215,7 +215,7 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run whose turn is taken by the cleanup of another one has the next", func(t *testing.T) {
-		for i := range 300 { // in some runs the cleanup begins after the turn has come but before it is taken
+		for i := range 300 { // in some runs the cleanup begins after the slot was granted but before it is taken
 			rn, x := &kahn.Runner{Limit: 1}, newCensus()
 			begun := make(chan *kahn.Run, 1)
 			slow := x.step("a", time.Second, nil)
@@ -241,12 +241,12 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "what lacks a slot waits for no token that it does not need", func(t *testing.T) {
-		// A takes the only token of the hour; X is mocked and needs none, but waits for the slot of A.
+		// A takes the only token of the hour. X is mocked and needs no token, but waits for the slot of A.
 		rn := &kahn.Runner{Limit: 1, Rate: kahn.Rate{Starts: 1, Per: time.Hour}}
 		begin := time.Now()
 		a := start(t, rn, graph(after("A")), takes(time.Second))
 		synctest.Wait()
-		late := start(t, rn, graph(after("L")), takes(time.Second)) // L needs a token, has waited longer, and must not hold back the other nodes
+		late := start(t, rn, graph(after("L")), takes(time.Second)) // L needs a token and has waited longer, but must not hold back the other nodes
 		synctest.Wait()
 		b := start(t, rn, graph(after("X")), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"X": {}}})
 		completed(t, a, b)
@@ -323,8 +323,8 @@ func TestRunnerLimits(t *testing.T) {
 	}
 }
 
-// TestRandomRunnerLimits performs random runs with their own bounds and random shared bounds, and cancels or leaves some of them. No bound
-// is ever exceeded, every slot is returned, and every run ends.
+// TestRandomRunnerLimits performs random runs with their own limits and random shared limits, and cancels or leaves some of them. No limit may be
+// exceeded, every slot must be returned, and every run must end.
 func TestRandomRunnerLimits(t *testing.T) {
 	for seed := range seeds(t, size(100, 40, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRunner(t, seed) })
@@ -411,12 +411,12 @@ func randomRunner(t *testing.T, seed uint64) {
 	idle(t, rn)
 }
 
-// withinRate expects that no window that begins with one of the given starts holds more starts than the rate allows.
+// withinRate expects that no time window that begins with one of the starts contains more starts than the rate allows.
 func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
 	t.Helper()
 	slices.Sort(times)
 	burst := cmp.Or(rate.Burst, 1)
-	for i := range times { // every window that begins with a start
+	for i := range times { // only windows that begin with a start
 		for j := i; j < len(times); j++ {
 			allowed := burst + int(int64(times[j]-times[i])*int64(rate.Starts)/int64(rate.Per))
 			if j-i+1 > allowed {
@@ -426,9 +426,9 @@ func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duratio
 	}
 }
 
-// TestRandomSharedStops performs random runs of all kinds of nodes with shared and own bounds; the host cancels, leaves, signals and
-// resumes them at random. Bounds hold for every run that is not being stopped, a stopped run ends soon, and in the end everything is
-// returned.
+// TestRandomSharedStops performs random runs of all kinds of nodes with shared limits and their own limits. The host cancels, leaves, signals and
+// resumes them at random. The limits must hold for every run that is not being stopped, a stopped run must end soon, and in the end every slot
+// must be returned.
 func TestRandomSharedStops(t *testing.T) {
 	for seed := range seeds(t, size(50, 20, 20_000)) {
 		synctest.Test(t, func(t *testing.T) { randomSharedStops(t, seed) })
@@ -540,8 +540,8 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		rec   *recorder
 		store store.Store
 
-		events    []kahn.Event // of the earlier lives
-		abandoned bool         // an attempt of an earlier life was abandoned: the next one may overlap with it
+		events    []kahn.Event // of the run's earlier lives
+		abandoned bool         // whether an attempt of an earlier life was abandoned; the next attempt may overlap with it
 	}
 	var lives []*life
 	begin := func(l *life, opts ...kahn.Option) {
@@ -558,7 +558,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			t.Errorf("left over of a run that is %v: %s, %v", res.Status, left, err)
 		}
 		last := l.rec.all()
-		if len(last) == 0 { // an earlier call has waited for it
+		if len(last) == 0 { // an earlier call has already waited
 			return res
 		}
 		l.events, l.rec = append(l.events, last...), newRecorder()
@@ -613,11 +613,11 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			for _, w := range l.run.Waiting() {
 				_ = l.run.Signal(context.Background(), cmp.Or(w.Token, w.Node), true)
 			}
-		default: // after it was left, it continues or does not
+		default: // a run that was left may or may not continue
 			l.run.Leave()
 			select {
 			case <-l.run.Done():
-			case <-time.After(time.Minute): // time for its cleanup, if it was stopped
+			case <-time.After(time.Minute): // time for the cleanup nodes of a stopped run
 				t.Errorf("a run that is being left has not ended\n%s", eventText(l.rec.all()))
 				return
 			}
@@ -655,8 +655,8 @@ func randomSharedStops(t *testing.T, seed uint64) {
 	idle(t, rn)
 }
 
-// TestStoppedRunWaitsForNobody: a run that is being stopped ends in a time that its own options bound, whatever it shares with other runs,
-// and however rare its tokens are. Its cleanup nodes and end node wait for neither other runs nor tokens.
+// TestStoppedRunWaitsForNobody: a run that is being stopped ends within a time that its own options bound, even if it shares limits with other
+// runs, and even if its tokens are rare. Its cleanup nodes and end node wait neither for other runs nor for tokens.
 func TestStoppedRunWaitsForNobody(t *testing.T) {
 	rare := kahn.Rate{Starts: 1, Per: time.Hour}
 	clean := func(n kahn.Node) kahn.Node { n.ID, n.Key, n.Cleanup = "C", "k", true; return n }
@@ -699,7 +699,7 @@ func TestStoppedRunWaitsForNobody(t *testing.T) {
 						} else {
 							rn = &kahn.Runner{Rate: rn.Rate, KeyRate: rn.KeyRate, Limit: rn.Limit, KeyLimit: rn.KeyLimit}
 						}
-						if rn.Limit+rn.KeyLimit > 0 { // another run has the slot
+						if rn.Limit+rn.KeyLimit > 0 { // another run holds the slot
 							other, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A", Key: "k"}), takes(time.Hour))
 							if err != nil {
 								t.Fatal(err)
@@ -738,4 +738,23 @@ func TestStoppedRunWaitsForNobody(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGroupOfNestedRuns: a nested run whose graph declares a shared group leaves the group when it ends. So a long loop does not accumulate
+// members.
+func TestGroupOfNestedRuns(t *testing.T) {
+	t.Parallel()
+	rn, most := &kahn.Runner{Shared: &kahn.Shared{Store: new(store.Memory), Groups: []kahn.Group{{Name: "db", Limit: 2}}}}, 0
+	body := (&kahn.Graph{Groups: []kahn.Group{{Name: "db"}}}).Add(kahn.Node{ID: "a", Groups: []string{"db"}})
+	g := new(kahn.Graph).Add(kahn.Node{ID: "loop", Sub: body, Loop: &kahn.Loop{MaxIterations: 300, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}})
+	_, err := rn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) {
+		most = max(most, rn.GroupRuns("db"))
+		return nil, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, most)
+	require.Zero(t, rn.GroupRuns("db"))
+	used, claims, _ := rn.PoolUse()
+	require.Zero(t, used+claims)
+	require.NoError(t, rn.Shutdown(t.Context()))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -19,108 +20,112 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in
-// batches: slots and tokens that belong to the Runner until a lease ends. A node stays ready until its Runner has a grant for it, so no
-// attempt and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly as
-// far as they need it, and take turns if there are fewer slots than Runners. Grants that are not used for a second go back; a Runner
-// without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for that.
+// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches:
+// slots and tokens that belong to the Runner until a lease ends. A node stays ready until its Runner has a grant for it, so no attempt and no
+// Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, according to their needs,
+// and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs returns
+// its grants at once, in the background: [Runner.Shutdown] waits for that.
 //
-// A dead process loses its grants when the lease ends. If a process is suspended, or does not reach the store, for longer than the lease,
-// it begins nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease],
-// since such runs lose their own leases, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a
-// run that is being stopped start above the limits.
+// A process that dies loses its grants when the lease ends. If a process is suspended, or does not reach the store, for longer than the lease, it
+// begins nothing meanwhile, but its running steps exceed the limit until they end. For durable runs this lasts at most one [Lease], since such
+// runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of a run
+// that is being stopped start even if this exceeds the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
-	// Name identifies one of several sets of bounds in one store. The empty name is valid, too.
+	// Name identifies one of several sets of bounds in one store. The empty name is also valid.
 	Name string
-	// Limit, Rate, KeyLimit and KeyRate bound what the fields of the same names in a [Runner] bound. All processes should set the same values:
-	// each Runner uses its own.
+	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. All processes should set the same
+	// values: each Runner uses its own.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
+	// Groups bounds the nodes of groups: Limit and Rate apply to all nodes whose graph, or a graph around it, declares a group of the same name.
+	// The graph's own Limit and Rate, which may be zero, also apply within its run. CancelOnFailure must not be set.
+	Groups []Group
+	// Lease is the time for which the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
 	Lease time.Duration
-	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and
-	// so on. If OnError is nil, the errors are logged as warnings by [slog.Default].
+	// OnError receives the errors of the store. If the store continues to fail, OnError is called again after the 2nd, 4th, 8th failure, and so
+	// on. If OnError is nil, the errors are logged as warnings by [slog.Default].
 	OnError func(err error)
 }
 
 const (
 	defaultGrantLease = 30 * time.Second
 	minGrantLease     = time.Second
-	// grantCheck is how often a Runner that has grants calls the store, to renew them, to give unused grants back, and to learn which other
-	// Runners want some.
+	// grantCheck is the interval at which a Runner with grants calls the store, to renew them, to return unused grants, and to learn which other
+	// Runners need grants.
 	grantCheck = 500 * time.Millisecond
 	// minGrantCheck is the first interval after a change; without changes the intervals double up to grantCheck.
 	minGrantCheck = 25 * time.Millisecond
-	// A Runner that waits for slots asks again after pauses that double between these bounds.
+	// A Runner that waits for slots repeats its request after pauses that double between these bounds.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
-	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may give tokens back before the next one is due.
+	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may return tokens before the next one is due.
 	maxTokenPause = 5 * time.Second
 	// The pauses after failures of the store double between these bounds.
 	minFailPause = 100 * time.Millisecond
 	maxFailPause = 5 * time.Second
-	// grantBatch is how many limits one call names at most.
+	// grantBatch is the largest number of limits in one call.
 	grantBatch = 500
-	// grantRuns is how many runs a request names at most, among the runs that hold slots of a limit.
+	// grantRuns is the largest number of runs in a request, of the runs that hold slots of a limit.
 	grantRuns = 5
-	// giveBackTries is how often a Runner that no longer needs its grants tries to give them back before it lets their lease run out.
+	// giveBackTries is the number of times that a Runner which no longer needs its grants tries to return them. After that it lets their lease
+	// expire.
 	giveBackTries = 3
 )
 
-// granter asks the store for grants, for all limits of a pool, in one goroutine that runs as long as there are grants, or nodes that wait
-// for grants. The lock of the pool guards it.
+// granter requests grants from the store, for all limits of a pool, in one goroutine. The goroutine runs as long as there are grants, or nodes
+// that wait for grants. The lock of the pool guards the granter.
 type granter struct {
-	pool   *pool // this field and the next four never change
+	pool   *pool // this field and the next four do not change
 	shared Shared
 	store  store.GrantStore
 	holder string
-	wake   chan struct{} // wakes the goroutine when it must ask the store earlier than planned
+	wake   chan struct{} // wakes the goroutine when it must call the store earlier than planned
 
 	queue     due.Queue[*far] // ordered by the times of the next requests to the store
 	over      chan struct{}   // closed when the goroutine ends; nil if there was none
 	running   bool
-	failures  int   // the failures of the store, in a row
+	failures  int   // the number of successive failures of the store
 	notBefore int64 // the earliest time of the next request after a failure; 0 if the last request succeeded
 	reportAt  int   // the number of failures at which the next report is made
 }
 
-// far is this process's part of a limit that several processes share.
+// far is the part of this process in a limit that several processes share.
 type far struct {
-	due.Entry // the limit's place in the granter's queue
+	due.Entry // the limit's entry in the granter's queue
 	granter   *granter
 	share     *share
 	limit     string // the name of the limit in the store
-	most      int    // slots; 0 means any number
+	most      int    // the number of slots; 0 means any number
 	every     int64  // the time between two tokens
-	burst     int    // 0 means no rate
+	burst     int    // 0 means that there is no rate
 
-	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
-	fair        int   // how many granted slots the process may use while other processes want some
+	granted     int   // the number of slots that steps may take; while a request is being made, only the slots that it keeps
+	fair        int   // the number of granted slots that the process may use while other processes need some
 	until       int64 // when the granted slots are lost
-	peak        int   // the most slots taken at once since the time in the field checked
+	peak        int   // the greatest number of slots taken at once since the time in the field checked
 	checked     int64
 	tokens      int
 	tokensUntil int64
-	used        bool  // a token was taken since the time in the field checked
+	used        bool  // whether a token was taken since the time in the field checked
 	next        int64 // when the store has the next token
 
-	asked  bool // a request is in flight
-	owes   bool // a request has failed: it is unknown what the store has granted
-	got    bool // the last request was granted all tokens, or some slots
+	asked  bool // whether a request is being made
+	owes   bool // whether a request has failed, so that it is unknown what the store has granted
+	got    bool // whether the last request was granted all tokens, or some slots
 	keeps  int
-	wants  int   // how many slots, beyond the kept ones, or tokens are wanted
+	wants  int   // the number of slots, beyond the kept ones, or tokens that are needed
 	retry  int64 // the earliest time of the next request for more
 	pause  time.Duration
-	check  time.Duration       // how long until the next request that renews the grants
+	check  time.Duration       // the time until the next request that renews the grants
 	last   int64               // when the last request was made
-	others []store.GrantHolder // the other processes, from the last answer
+	others []store.GrantHolder // the other processes, from the last answer of the store
 }
 
-// granter returns a granter for the pool, nil if nothing is shared.
+// granter returns a granter for the pool, or nil if nothing is shared.
 func (s *Shared) granter() (*granter, error) {
 	if s == nil {
 		return nil, nil
@@ -138,7 +143,7 @@ func (s *Shared) granter() (*granter, error) {
 		wrong = fmt.Sprintf("Limit %d is negative", s.Limit)
 	case s.KeyLimit < 0:
 		wrong = fmt.Sprintf("KeyLimit %d is negative", s.KeyLimit)
-	case s.Limit == 0 && s.KeyLimit == 0 && s.Rate == Rate{} && s.KeyRate == Rate{}:
+	case s.Limit == 0 && s.KeyLimit == 0 && s.Rate == Rate{} && s.KeyRate == Rate{} && len(s.Groups) == 0:
 		wrong = "there is no bound"
 	case s.Lease < 0 || s.Lease > 0 && s.Lease < minGrantLease:
 		wrong = fmt.Sprintf("Lease %v is less than %v", s.Lease, minGrantLease)
@@ -154,13 +159,38 @@ func (s *Shared) granter() (*granter, error) {
 	if err := s.KeyRate.validate(); err != nil {
 		return nil, fmt.Errorf("%w: Runner.Shared.KeyRate: %w", ErrBadOption, err)
 	}
+	if err := s.checkGroups(); err != nil {
+		return nil, fmt.Errorf("%w: Runner.Shared.Groups: %w", ErrBadOption, err)
+	}
 	if g.shared.Lease == 0 {
 		g.shared.Lease = defaultGrantLease
 	}
 	return g, nil
 }
 
-// bounds reports whether the nodes of one key have a bound or, if keys is false, all steps together.
+// checkGroups returns an error about the first group that is not a separate bound.
+func (s *Shared) checkGroups() error {
+	seen := make(map[string]bool, len(s.Groups))
+	for i, g := range s.Groups {
+		if text, is := named("group", i+1, g.Name, seen[g.Name]); is {
+			return errors.New(text)
+		}
+		seen[g.Name] = true
+		switch err := g.Rate.validate(); {
+		case err != nil:
+			return fmt.Errorf("group %s: %w", quoteID(g.Name), err)
+		case g.Limit < 0:
+			return fmt.Errorf("group %s: Limit %d is negative", quoteID(g.Name), g.Limit)
+		case g.CancelOnFailure:
+			return fmt.Errorf("group %s: CancelOnFailure is for a graph's own group: a failure in one run stops no node of another run", quoteID(g.Name))
+		case g.Limit == 0 && g.Rate == Rate{}:
+			return fmt.Errorf("group %s has neither Limit nor Rate", quoteID(g.Name))
+		}
+	}
+	return nil
+}
+
+// bounds reports whether the nodes of one key have a bound. If keys is false, it reports whether all steps together have one.
 func (g *granter) bounds(keys bool) bool {
 	switch {
 	case g == nil:
@@ -171,29 +201,51 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText bounds the length, in bytes, of a Shared.Name and of a key in the name of a limit. A longer key is replaced by its digest.
+// maxGrantText is the greatest length, in bytes, of a Shared.Name, and of a key or a group in the name of a limit.
 const maxGrantText = 200
 
-// extend connects a share with the limit in the store: the limit of the key or, if key is empty, that of all steps. If g sets no such
-// bound, extend does nothing.
+// extend connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such bound,
+// extend does nothing.
 func (g *granter) extend(x *share, key string) {
-	if !g.bounds(key != "") {
-		return
+	switch {
+	case !g.bounds(key != ""):
+	case key == "":
+		x.far = g.far(x, "/all", g.shared.Limit, g.shared.Rate)
+	default:
+		x.far = g.far(x, limitName("key", key), g.shared.KeyLimit, g.shared.KeyRate)
 	}
-	limit, rate, name := g.shared.Limit, g.shared.Rate, g.shared.Name+"/all"
-	if key != "" {
-		limit, rate = g.shared.KeyLimit, g.shared.KeyRate
-		name = g.shared.Name + "/key/" + key
-		if len(key) > maxGrantText || !utf8.ValidString(key) || strings.Contains(key, "\x00") {
-			digest := sha256.Sum256([]byte(key))
-			name = g.shared.Name + "/sha256/" + hex.EncodeToString(digest[:])
-		}
+}
+
+// groups returns a share for each group that processes share, or nil if there are none.
+func (g *granter) groups() map[string]*share {
+	if g == nil || len(g.shared.Groups) == 0 {
+		return nil
 	}
-	f := &far{granter: g, share: x, limit: name, most: limit}
+	shares := make(map[string]*share, len(g.shared.Groups))
+	for _, of := range g.shared.Groups {
+		x := g.pool.share(0, Rate{})
+		x.far = g.far(x, limitName("group", of.Name), of.Limit, of.Rate)
+		shares[of.Name] = x
+	}
+	return shares
+}
+
+// limitName returns the end of a limit's name in the store. A name that is too long for a store, or is not a text, is replaced by its digest.
+func limitName(what, name string) string {
+	if len(name) <= maxGrantText && utf8.ValidString(name) && !strings.Contains(name, "\x00") {
+		return "/" + what + "/" + name
+	}
+	digest := sha256.Sum256([]byte(name))
+	return "/" + what + "-sha256/" + hex.EncodeToString(digest[:])
+}
+
+// far returns the part of this process in a limit in the store.
+func (g *granter) far(x *share, name string, limit int, rate Rate) *far {
+	f := &far{granter: g, share: x, limit: g.shared.Name + name, most: limit}
 	if rate != (Rate{}) {
 		f.every, f.burst = (int64(rate.Per)-1)/int64(rate.Starts)+1, max(rate.Burst, 1)
 	}
-	x.far = f
+	return f
 }
 
 func (f *far) rated() bool { return f != nil && f.burst > 0 }
@@ -203,7 +255,7 @@ func (f *far) active() bool {
 	return f != nil && (f.asked || f.owes || f.granted > 0 || f.tokens > 0 || f.granter.queue.Has(f))
 }
 
-// usable returns how many slots may be taken.
+// usable returns the number of slots that may be taken.
 func (f *far) usable() int {
 	if f.granted == 0 || f.share.pool.now() >= f.until {
 		return 0
@@ -218,8 +270,8 @@ func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
 
-// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and
-// without tokens.
+// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and takes no
+// tokens.
 func (f *far) take(token bool) {
 	if f == nil {
 		return
@@ -250,7 +302,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// note is called after a change. It plans when to ask the store next.
+// note is called after a change. It determines the time of the next request to the store.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -261,7 +313,7 @@ func (f *far) note() {
 		switch {
 		case len(x.stakes) == 0:
 			at = now
-		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // other processes want slots that this process no longer uses
+		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // other processes need slots that this process no longer uses
 			at = min(at, max(now, f.last+int64(minGrantPause)))
 		}
 	}
@@ -290,12 +342,12 @@ func (f *far) note() {
 	} else if first {
 		select {
 		case g.wake <- struct{}{}:
-		default: // the goroutine is awake, or will see the new time when it wakes
+		default: // the goroutine is awake, or will use the new time when it wakes
 		}
 	}
 }
 
-// giveBack waits until all grants of a Runner without runs are given back, or ctx ends.
+// giveBack waits until all grants of a Runner without runs are returned, or ctx ends.
 func (rn *Runner) giveBack(ctx context.Context) {
 	p, _ := rn.limits()
 	if p == nil || p.granter == nil {
@@ -313,7 +365,7 @@ func (rn *Runner) giveBack(ctx context.Context) {
 	}
 }
 
-// work asks the store until nothing is left to ask.
+// work makes requests to the store until no more are needed.
 func (g *granter) work() {
 	over := false
 	defer func() {
@@ -340,8 +392,8 @@ func (g *granter) work() {
 	}
 }
 
-// collect makes the requests that are due now or soon. If there are no such requests, it returns how long to wait. done means that nothing
-// is left to ask.
+// collect returns the requests that are due now or soon. If there are none, it returns the time to wait. done means that no more requests are
+// needed.
 func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
 	p := g.pool
 	p.mu.Lock()
@@ -365,7 +417,7 @@ func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait t
 	return batch, requests, 0, false
 }
 
-// request makes a request to the store. Until the answer arrives, the process may use only the slots that the request keeps.
+// request makes a request for the store. Until the answer arrives, the process may use only the slots that the request keeps.
 func (f *far) request(now int64) store.GrantRequest {
 	x, taken := f.share, f.share.taken()
 	slots, tokens := f.lacks()
@@ -379,7 +431,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
 	waiting := x.waiting[0].Len() + x.waiting[1].Len()
 	grows := 0
-	if f.got { // nodes still lack slots or tokens although the last request was granted, so ask for twice as many
+	if f.got { // the last request was granted, but nodes still lack slots or tokens, so this request is for twice as many
 		grows = 2 * f.wants
 	}
 	f.wants = 0
@@ -388,7 +440,7 @@ func (f *far) request(now int64) store.GrantRequest {
 		switch {
 		case slots:
 			f.wants = max(waiting, grows)
-		case len(x.stakes) == 0: // unused slots go back
+		case len(x.stakes) == 0: // unused slots are returned
 		case f.granted > f.fair:
 			r.Keep = max(taken, f.fair)
 		case check:
@@ -398,8 +450,8 @@ func (f *far) request(now int64) store.GrantRequest {
 		}
 		if r.Want = r.Keep; slots {
 			r.Want = max(min(r.Keep+f.wants, f.most), r.Keep)
-			if x.limit > 0 {
-				r.Want = max(min(r.Want, x.limit), r.Keep)
+			if limit := x.ownLimit(); limit > 0 {
+				r.Want = max(min(r.Want, limit), r.Keep)
 			}
 		}
 		r.Runs = x.holding()
@@ -422,7 +474,15 @@ func (f *far) request(now int64) store.GrantRequest {
 	return r
 }
 
-// holding returns the first few ids of the runs that have slots, sorted. The caller holds the pool's lock.
+// ownLimit returns the smallest limit of this process for the steps of the share, or 0 if there is none.
+func (x *share) ownLimit() int {
+	if all := x.pool.whole; all != nil && all.limit > 0 && (x.limit == 0 || all.limit < x.limit) {
+		return all.limit
+	}
+	return x.limit
+}
+
+// holding returns the first few ids of the runs that hold slots, sorted. The caller holds the pool's lock.
 func (x *share) holding() (ids []string) {
 	for _, k := range x.stakes {
 		if _, used := k.lines.Bounds(); used > 0 {
@@ -458,8 +518,8 @@ func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	})
 }
 
-// countFailure returns whether to report the error of a call: it is reported after 1, 2, 4, 8 failures in a row, and so on. A nil error
-// resets the count. The caller holds the pool's lock.
+// countFailure reports whether the error of a call must be reported: after 1, 2, 4, 8 successive failures, and so on. A nil error resets the
+// count. The caller holds the pool's lock.
 func (g *granter) countFailure(err error) bool {
 	if err == nil {
 		g.failures, g.reportAt = 0, 0
@@ -498,7 +558,7 @@ func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err 
 		if err == nil {
 			f.answered(&answers[i], sent, now)
 		} else if x := f.share; g.failures >= giveBackTries && x.taken()+x.waiting[0].Len()+x.waiting[1].Len() == 0 {
-			f.owes, f.granted, f.tokens = false, 0, 0 // the grants are lost with their lease
+			f.owes, f.granted, f.tokens = false, 0, 0 // the grants end with their lease
 		}
 		f.share.call()
 	}
@@ -517,7 +577,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.check = minGrantCheck
 	}
 	f.others = a.Others
-	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got {
+	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // after a request for nothing, nothing was refused
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)

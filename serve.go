@@ -16,56 +16,54 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Service names the store and the workflows for [Runner.Serve].
+// Service describes the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store holds the runs. Serve performs them with the option [Durable] of this store, which takes precedence over a store in the
-	// options.
+	// Store contains the runs. Serve performs them with the option [Durable] of this store, which takes precedence over a store in the options.
 	Store store.QueueStore
-	// Workflows lists the workflows that this process performs. It may have several versions of a workflow, whose graphs have the same
-	// name: each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a
-	// hash is performed by the first version.
+	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow, whose graphs have the same name:
+	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
+	// performed by the first version.
 	Workflows []Workflow
-	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and
-	// when a request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means
-	// 50 ms, or 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, Serve may find a run that another
-	// process has created only when this time has passed.
+	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and when
+	// a request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means 50 ms, or
+	// 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, Serve may find a run that another process has
+	// created only after this time.
 	Poll time.Duration
-	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store. Each process
-	// should have the same bound. If KeyRunsOf is set, Serve uses the bound that it returns for a key instead. Serve calls it each time
-	// that it needs the bound, from one goroutine. Zero means no bound, and runs without a key have none. The bound is checked when a lease
-	// is acquired, so the places of a dead process are free when its leases run out. Runs that rest or are not due take no places. While
-	// all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
+	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
+	// process should set the same bound. If KeyRunsOf is set, the bound for a key is its result. Serve calls KeyRunsOf each time that it needs a
+	// bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired, and
+	// counts only leases that have not expired: the places of a dead process are free when its leases expire. Runs that rest or are not due take
+	// no places. While all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is how long a run with nothing to do keeps its place. If its next backoff, pause, [SuspendUntil] or deadline ends later
-	// than that, the run is left, and continues here or in another process when it is due. Meanwhile it does not count against MaxRuns, and
-	// costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if a Timeout
-	// bounds one of its composites, or if by then its rates will not have regained all the tokens that they have when a run starts.
+	// RestAfter is the time for which a run with nothing to do keeps its place. If its next backoff, pause, [SuspendUntil] or deadline ends later
+	// than that, the run is left, and continues here or in another process when it is due. Meanwhile it does not count towards MaxRuns, and costs
+	// one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if a Timeout bounds one of its
+	// composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
-	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not
-	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes
-	// are stored with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from
-	// several goroutines. Admit may be called again for a run until the run has begun, here or in another process, but not afterwards. ctx
-	// ends with the lease.
+	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:
+	// the Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored
+	// with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from several
+	// goroutines. It may call Admit for a run again until the run has begun, here or in another process. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
-	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes such runs in batches, at
-	// intervals of PruneEvery; a PruneEvery of zero means 1 min. Each process should have the same Retention. Before Serve returns, it
+	// Retention determines which ended runs are removed, with their events. If it is empty, none are removed. Each process removes such runs in
+	// batches, at intervals of PruneEvery; a PruneEvery of zero means 1 min. Each process should set the same Retention. Before Serve returns, it
 	// waits for the end of the current batch.
 	Retention  []store.Retention
 	PruneEvery time.Duration
-	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any more are removed from it: see [store.PruneQuery].
+	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any longer are removed from it: see [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError is called with each error that keeps runs from continuing. For example, a run cannot begin, a request of a run cannot be
-	// read, no live process performs the runs of a workflow or a plan, the store does not answer, or another process has the same name, see
-	// [Lease]. The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. If an
-	// error persists, OnError is called again after a while. It is called from several goroutines. Its first argument is the id of the run,
-	// or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store.
-	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
+	// OnError is called with each error that prevents runs from continuing. For example, a run cannot begin, a request for a run cannot be read,
+	// no live process performs the runs of a workflow or a plan, the store does not answer, or another process has the same name, see [Lease].
+	// The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. If an error persists,
+	// OnError is called again after some time. It is called from several goroutines. Its first argument is the id of the run, or "" if the error
+	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
+	// both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow. These are warnings that [Result.Warnings]
-	// has, too: those of [Plan.Warnings] except the ones about triggers, the warning about a Key or a Memo that no option uses, and
-	// [ErrGateOutlasts]. OnError is also called once if a KeyLimit or a KeyRate is set but no node has a Key. The texts of these errors
-	// include "warning".
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow. These are warnings that [Result.Warnings] also
+	// contains: the warnings of [Plan.Warnings] except warnings about triggers, the warning about a Key or a Memo that no option uses, and
+	// [ErrGateOutlasts]. OnError is also called once if a KeyLimit or a KeyRate is set but no node has a Key. The texts of these errors contain
+	// "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -78,14 +76,15 @@ type Workflow struct {
 	// [Fire], [EarlySignals], [Resume], [Redrive] and [Fork]. It also refuses options that would change nothing: [AllowGraphChange],
 	// [CancelWithContext], [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
-	// MaxRuns bounds how many runs of the workflow this process performs at the same time, in addition to the MaxRuns of the Runner. Other
-	// workflows can use the remaining places, and further runs of this workflow stay due for other processes. Zero means no bound. All
-	// versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's name, see
-	// [RunKey], the bound holds in all processes together, like Service.KeyRuns.
+	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time, in addition to the MaxRuns of the
+	// Runner. Other workflows can use the remaining places, and further runs of this workflow stay due for other processes. Zero means no bound.
+	// All versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's name, see
+	// [RunKey], the bound applies to all processes together, like Service.KeyRuns.
 	MaxRuns int
 }
 
-// ErrUnclaimable reports runs that have not ended and whose workflow and plan no live process performs: see [store.Unclaimable].
+// ErrUnclaimable is matched by the error about runs that have not ended although no live process performs their workflow and plan: see
+// [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
@@ -101,23 +100,23 @@ const (
 	defaultPrune = time.Minute
 	// keyPause is the longest time between two queries while a key is full: another process may free a place.
 	keyPause = 500 * time.Millisecond
-	// restPause is how long Serve ignores a run that has come to rest: the clock of this process may be behind the store's.
+	// restPause is the time for which Serve ignores a run that has come to rest: the clock of this process may be behind the store's clock.
 	restPause = defaultPoll
-	// startsAtOnce is how many runs are started together, so that a store can write their leases in one transaction.
+	// startsAtOnce is the number of runs that are started together, so that a store can write their leases in one transaction.
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
-// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store; one of them
-// performs each run, and after its death, when the leases have run out, another one continues it. Serve does not touch runs of workflows
-// and plans that it does not perform. docs/durable.md says how runs rest, and how runs that cannot begin are tried again.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
+// is first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them performs each run;
+// if it dies, another process continues the run after the lease has expired. Serve does not use runs of workflows and plans that it does not
+// perform. docs/durable.md describes how runs rest, and how runs that cannot begin are tried again.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight
-// continue until Shutdown: their contexts have the values of ctx, but do not end with it. Before it performs anything, Serve returns the
-// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows,
-// with a negative Poll or one of less than 1 ms, with a version twice, with two owners, or with an option for a single run. The error
-// matches [ErrStore] if the store cannot be used any more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has
-// migrated the schema; Serve returns this error when the runs in flight here have ended or rest.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs that Serve has begun
+// continue until Shutdown: their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
+// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a
+// negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The error matches
+// [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the
+// schema; Serve returns this error when the runs that it has begun have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -156,7 +155,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // the store is asked at once, unless other processes keep creating runs
+			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // the store is queried at once, unless other processes keep creating runs
 				v.takeAt = at
 			}
 		case <-timer.C:
@@ -176,7 +175,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns how many runs may begin now. The parameter most caps the result.
+// free returns the number of runs that may begin now, but at most most.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -186,8 +185,8 @@ func (rn *Runner) free(most int) int {
 	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
 }
 
-// serving is one call of Serve. Its loop runs on the caller's goroutine. For each run in flight, another goroutine waits for the end of the
-// run.
+// serving is one call of Serve. Its loop runs on the caller's goroutine. For each run that it has begun, another goroutine waits for the end of
+// the run.
 type serving struct {
 	rn        *Runner
 	base      context.Context // the context of the runs
@@ -196,9 +195,9 @@ type serving struct {
 	loads     map[string]*workload // by workflow
 	announced store.Announcement
 	turns     store.TurnStore // nil if the store does not implement store.TurnStore
-	bounded   bool            // keys have bounds
-	limited   bool            // the Runner or an option bounds the attempts of each key
-	keyed     bool            // a node of the workflows has a key
+	bounded   bool            // whether keys have bounds
+	limited   bool            // whether the Runner or an option bounds the attempts of each key
+	keyed     bool            // whether a node of the workflows has a key
 
 	// Only the loop uses the fields below.
 	announceAt time.Time     // when the next announcement is due
@@ -206,12 +205,13 @@ type serving struct {
 	takeAt     time.Time     // when due runs are queried next
 	calm       time.Duration // the least time between two queries that notifications cause
 	tookAt     time.Time     // when due runs were queried last
-	refused    bool          // the last announcement was refused: the owner is in use
-	outdated   error         // not nil if the store's schema is newer than this program: then no more runs are started
-	failures   int           // the failures of the store, in a row
+	refused    bool          // whether the last announcement was refused because the owner is in use
+	outdated   error         // not nil if the store's schema is newer than this program; then no more runs are started
+	failures   int           // the number of successive failures of the store
 	keysAt     time.Time     // when a failing KeyRunsOf is reported next
+	keyless    bool          // whether the warning about a run without a key was reported
 
-	held  atomic.Int64  // how many runs are in flight here or being started
+	held  atomic.Int64  // the number of runs that have begun here or are being started, and have not ended
 	wake  chan struct{} // signalled when a run has ended or could not begin
 	told  chan struct{} // signalled when the store has notified of a request or a run
 	apart deferrals
@@ -226,13 +226,13 @@ type version struct {
 	outlasts atomic.Bool // whether a gate with a deadline beyond the run's Timeout was reported
 }
 
-// workload counts the runs of a workflow that are in flight here or being started, in all versions.
+// workload counts the runs of a workflow, in all versions, that have begun here or are being started, and have not ended.
 type workload struct {
 	most int // 0 means no bound
 	now  atomic.Int64
 }
 
-// room returns how many runs of the workflow may begin now. The parameter most caps the result.
+// room returns the number of runs of the workflow that may begin now, but at most most.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -294,7 +294,7 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	return v, nil
 }
 
-// unitless reports whether a time is so short that its unit was probably forgotten, as in 30 for 30*time.Second.
+// unitless reports whether a time is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
 func unitless(d time.Duration) bool { return 0 < d && d < time.Millisecond }
 
 // add adds a version of a workflow.
@@ -348,7 +348,7 @@ func (v *serving) add(w Workflow) error {
 	if err != nil {
 		return err
 	}
-	x := &version{plan: p, Workflow: w, workload: of, warnings: append(slices.Clone(p.warnings), c.unused(p)...)}
+	x := &version{plan: p, Workflow: w, workload: of, warnings: c.warnings(p)}
 	for _, part := range plans {
 		q := store.Queue{Workflow: p.name, Plan: part.Hash()}
 		if other := v.versions[q]; other != nil && other != x {
@@ -373,14 +373,14 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// turn performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It
-// returns how long the loop may wait. It reports an error to the host, and also returns it.
+// turn performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It returns
+// how long the loop may wait. It reports an error to the host, and also returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
 		err = v.announce(ctx, now)
 	}
-	if v.outdated != nil { // the loop takes no more runs; the end of a run wakes it
+	if v.outdated != nil { // the loop takes no more runs; it wakes when a run ends
 		return reportPause, nil
 	}
 	if err == nil && !v.refused && !now.Before(v.reportAt) {
@@ -406,7 +406,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Until(next), time.Millisecond), nil
 }
 
-// startRetaining removes runs by the Retention on a goroutine of its own. end stops that goroutine and waits for it.
+// startRetaining removes runs by the Retention on a separate goroutine. end stops that goroutine and waits for its end.
 func (v *serving) startRetaining(ctx context.Context) (end func()) {
 	if len(v.service.Retention) == 0 {
 		return func() {}
@@ -440,7 +440,7 @@ func (v *serving) retain(ctx context.Context) {
 	}
 }
 
-// watchRequests wakes the loop when a request is posted for a run: a resting run is due then.
+// watchRequests wakes the loop when a request is posted for a run, since a resting run is then due.
 func (v *serving) watchRequests() (stop func(), err error) {
 	in, ok := v.service.Store.(store.Inbox)
 	if !ok {
@@ -467,7 +467,7 @@ func (v *serving) look() { signalOnce(v.wake) }
 func signalOnce(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // a wake-up of the loop is pending already
+	default: // a wake-up of the loop is already pending
 	}
 }
 
@@ -497,7 +497,7 @@ func (v *serving) announce(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// withdraw removes what announce has registered.
+// withdraw removes the queues that announce has registered.
 func (v *serving) withdraw() {
 	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
 	defer cancel()
@@ -526,7 +526,7 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 	return err
 }
 
-// take starts due runs until no run is due or MaxRuns runs are in flight, and returns how long to wait before the next query.
+// take starts due runs until no run is due or MaxRuns runs are running, and returns how long to wait before the next query.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // a random pause, so that processes that began together do not query together
 	for ctx.Err() == nil {
@@ -534,11 +534,11 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 		wait = pause
 		most := v.rn.free(store.DefaultPage) - starting
 		if most <= 0 {
-			return wait, nil // the end of a run ends the wait, too
+			return wait, nil // the end of a run also ends the wait
 		}
 		queues, most := v.open(most)
 		if len(queues) == 0 {
-			return wait, nil // the end of a run ends the wait, too
+			return wait, nil // the end of a run also ends the wait
 		}
 		keys, err := v.leasedKeys(ctx)
 		if err != nil {
@@ -565,8 +565,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and how many runs may begin. The parameter most caps that
-// number.
+// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, but at most most.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {
@@ -584,7 +583,7 @@ func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	return queues, room
 }
 
-// leasedKeys has the number of leased runs of each key, in all processes, and the keys that have reached their bounds.
+// leasedKeys contains the number of leased runs of each key, in all processes, and the keys that have reached their bounds.
 type leasedKeys struct {
 	runs map[string]int
 	full []string // sorted
@@ -607,7 +606,7 @@ func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	return k, err
 }
 
-// mostOf returns how many runs of a key may be leased at once; 0 means any number.
+// mostOf returns the number of runs of a key that may be leased at once; 0 means any number.
 func (v *serving) mostOf(key string) (most int) {
 	if key == "" || !v.bounded {
 		return 0
@@ -617,7 +616,7 @@ func (v *serving) mostOf(key string) (most int) {
 		if err == nil && most < 0 {
 			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
 		}
-		if err != nil { // on an error, one run of the key at a time continues
+		if err != nil { // on an error, one run of the key continues at a time
 			if most = 1; !time.Now().Before(v.keysAt) {
 				v.keysAt = time.Now().Add(reportPause)
 				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
@@ -649,17 +648,21 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run to start. Keys take turns; the start of the run records a turn of its key, see [store.TurnStore].
+// dueRun is a run to start. Keys take turns: the start of the run records a turn of its key, see [store.TurnStore].
 type dueRun struct {
 	store.Run
 	turn *keyTurn // nil if turns are not recorded
 }
 
-// turnsOf adds to each run the turn of its key. The parameter keyed says whether any run of the queues has a key; if none has, turns make
-// no difference, and turnsOf adds none.
+// turnsOf adds to each run the turn of its key. keyed reports whether any run of the queues has a key. If none has, turns make no difference, and
+// turnsOf adds none.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {
+		if runs[i].Key == "" && v.service.KeyRuns > 0 && !v.keyless {
+			v.keyless = true
+			v.say(runs[i].ID, runs[i].Queue(), fmt.Errorf("serve: warning: %w: KeyRuns does not bound run %s: it has no key, see RunKey", ErrBadOption, quoteID(runs[i].ID)), "a served run has a warning")
+		}
 		if list[i].Run = runs[i]; keyed && v.turns != nil {
 			list[i].turn = &keyTurn{v.turns, store.Turn{Key: runs[i].Key, Most: v.mostOf(runs[i].Key)}}
 		}
@@ -667,8 +670,8 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	return list
 }
 
-// start starts runs, startsAtOnce at a time, and returns how many have begun. Other processes may be starting runs of the same page. So
-// after a run that another process has leased, start continues at a random later run.
+// start starts runs, startsAtOnce at a time, and returns the number of runs that have begun. Other processes may be starting runs of the same
+// page. So after a run that another process has leased, start continues at a random later run.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -701,11 +704,11 @@ func (v *serving) start(runs []dueRun) (started int) {
 	return started
 }
 
-// errNotBegun is the result of a start whose goroutine was ended by code of the host.
+// errNotBegun is the result of a start whose goroutine ended because code of the host called Goexit.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, sends the result of the start to begun, and waits for the run's end. failures is how often in a row the run has
-// failed before.
+// perform starts a run, sends the result of the start to begun, and waits for the run's end. failures is the number of the run's successive
+// failures.
 func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
@@ -715,7 +718,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	var run *Run
 	err := errNotBegun
 	func() {
-		defer func() { // deferred, in case a function of Around ends the goroutine
+		defer func() { // deferred, in case a function of Around calls Goexit
 			v.begun(&r.Run, failures, err)
 			begun <- err
 		}()
@@ -730,7 +733,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	switch {
 	case errors.Is(err, ErrStore):
 		v.fail(&r.Run, failures, err)
-	case errors.Is(err, ErrUndecoded): // the run stays due, since the request still waits
+	case errors.Is(err, ErrUndecoded): // the run stays due, since the request is still waiting
 		v.fail(&r.Run, failures, err)
 		v.apart.untilRequest(r.ID)
 	case res.Status == RunSuspended && time.Duration(run.dozes) <= restPause:
@@ -752,7 +755,7 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet lists the errors of a start that are not reported: another process was faster, or the clock of this process is behind.
+// quiet lists the errors of a start that are not reported: another process was first, or the clock of this process is behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // begun handles the result of a start.
@@ -767,19 +770,38 @@ func (v *serving) begun(r *store.Run, failures int, err error) {
 	}
 }
 
-// fail reports a run that could not continue, and defers it for longer with each failure in a row.
+// fail reports a run that could not continue. Each successive failure defers the run for a longer time.
 func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.apart.pause(r.ID, failures+1, retryPause(failures+1))
 	v.report(r.ID, r.Queue(), err)
 }
 
-// warnOfPlans reports the warnings about the plans, a bound of keys that no node has, and a Retention of a workflow that is not served.
+// warnOfPlans reports the warnings about the plans. It also reports bounds for keys and groups that no node has, and a Retention for a workflow
+// that is not served.
 func (v *serving) warnOfPlans(list []Workflow) {
+	groups := map[string]bool{}
 	for _, w := range list {
-		p, _ := w.Graph.compiled() // add has checked the error
+		p, _ := w.Graph.compiled() // add has already checked the error
 		q := store.Queue{Workflow: p.name, Plan: p.Hash()}
 		for _, warning := range v.versions[q].warnings {
 			v.warn(q, warning)
+		}
+		for plans := []*Plan{p}; len(plans) > 0; {
+			of := plans[len(plans)-1]
+			plans = slices.AppendSeq(plans[:len(plans)-1], maps.Values(of.subs))
+			for i := range of.groups {
+				groups[of.groups[i].Name] = groups[of.groups[i].Name] || !of.groups[i].key && !of.groups[i].inherited
+			}
+		}
+	}
+	if shared := v.rn.Shared; shared != nil {
+		known := slices.Sorted(maps.Keys(groups))
+		known = slices.DeleteFunc(known, func(name string) bool { return !groups[name] })
+		for _, g := range shared.Groups {
+			if !groups[g.Name] {
+				v.say("", store.Queue{}, fmt.Errorf("serve: warning: %w: group %s of Runner.Shared bounds nothing, unless steps return graphs: no graph of the workflows declares it%s",
+					ErrBadOption, quoteID(g.Name), didYouMean(g.Name, known)), "a served workflow has a warning")
+			}
 		}
 	}
 	if v.limited && !v.keyed {
@@ -819,7 +841,7 @@ func (v *serving) report(run string, q store.Queue, err error) {
 	v.say(run, q, err, "a stored run is not performed")
 }
 
-// say calls OnError. If there is no OnError, say logs the error with the message.
+// say calls OnError. If OnError is nil, say logs the error with the message.
 func (v *serving) say(run string, q store.Queue, err error, message string) {
 	tell := v.service.OnError
 	if tell == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// serveTwo serves two runs of a graph until both rest, and returns what OnError got.
+// serveTwo serves two runs of a graph until both rest, and returns the errors that OnError got.
 func serveTwo(t *testing.T, rn *kahn.Runner, g *kahn.Graph, retention []store.Retention, opts ...kahn.Option) (told []error) {
 	t.Helper()
 	db, mu := new(store.Memory), new(sync.Mutex)
@@ -54,6 +54,7 @@ func TestServeWarnings(t *testing.T) {
 		nodes    []kahn.Node
 		opts     []kahn.Option
 		keeps    []store.Retention
+		shared   []kahn.Group
 		want     string // "" if there is no warning
 		is       error
 	}{
@@ -65,13 +66,20 @@ func TestServeWarnings(t *testing.T) {
 		"a retention":                {nodes: []kahn.Node{{ID: "a"}}, keeps: []store.Retention{{For: time.Hour}, {Workflow: "w", For: time.Hour}}},
 		"a retention of another workflow": {nodes: []kahn.Node{{ID: "a"}}, keeps: []store.Retention{{For: time.Hour}, {Workflow: "W", For: time.Hour}},
 			want: `Retention 2 is for runs of workflow "W", which is not served; did you mean "w"?`, is: kahn.ErrBadOption},
+		"a shared group": {nodes: []kahn.Node{{ID: "a", Sub: (&kahn.Graph{Groups: []kahn.Group{{Name: "db"}}}).Add(kahn.Node{ID: "b", Groups: []string{"db"}})}}, shared: []kahn.Group{{Name: "db", Limit: 2}}},
+		"a shared group that no graph declares": {nodes: []kahn.Node{{ID: "a", Sub: (&kahn.Graph{Groups: []kahn.Group{{Name: "db"}}}).Add(kahn.Node{ID: "b", Groups: []string{"db"}})}},
+			shared: []kahn.Group{{Name: "db", Rate: kahn.Rate{Starts: 1, Per: time.Second}}, {Name: "dbs", Limit: 2}}, want: `group "dbs" of Runner.Shared bounds nothing, unless steps return graphs: no graph of the workflows declares it; did you mean "db"?`, is: kahn.ErrBadOption},
 		"a gate that outlasts its run": {nodes: []kahn.Node{{ID: "a", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}}, opts: []kahn.Option{kahn.Timeout(time.Hour - time.Minute)},
 			want: `warning: the deadline of the gate lies beyond the run's Timeout: node "a"`, is: kahn.ErrGateOutlasts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				told := serveTwo(t, &kahn.Runner{KeyLimit: row.keyLimit}, (&kahn.Graph{Name: "w"}).Add(row.nodes...), row.keeps, row.opts...)
+				rn := &kahn.Runner{KeyLimit: row.keyLimit}
+				if row.shared != nil {
+					rn.Shared = &kahn.Shared{Store: new(store.Memory), Groups: row.shared}
+				}
+				told := serveTwo(t, rn, (&kahn.Graph{Name: "w"}).Add(row.nodes...), row.keeps, row.opts...)
 				if row.want == "" {
 					require.Empty(t, told)
 					return
@@ -84,7 +92,7 @@ func TestServeWarnings(t *testing.T) {
 	}
 }
 
-// TestServeLogsWarnings: without OnError, slog.Default logs a warning. The test sets the default logger, so it runs alone.
+// TestServeLogsWarnings: without OnError, slog.Default logs a warning. The test sets the default logger, so it does not run in parallel.
 func TestServeLogsWarnings(t *testing.T) {
 	var out bytes.Buffer
 	was := slog.Default()
@@ -116,7 +124,7 @@ func TestServeWithoutUnits(t *testing.T) {
 	} {
 		s := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Kind: kahn.KindGate})}}}
 		set(&s)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a Serve that does not refuse the time
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends a Serve that does not refuse the time
 		err := new(kahn.Runner).Serve(ctx, s)
 		cancel()
 		require.ErrorIs(t, err, kahn.ErrBadOption, want)
@@ -125,15 +133,15 @@ func TestServeWithoutUnits(t *testing.T) {
 	}
 }
 
-// grantless is a store that grants nothing.
+// grantless is a store that grants no slots.
 type grantless struct{ *store.Memory }
 
 func (grantless) Grant(context.Context, string, time.Duration, []store.GrantRequest) ([]store.Granted, error) {
 	return nil, errors.New("no grants today")
 }
 
-// TestSharedOnErrorFails: slog.Default logs when Shared.OnError has panicked, and only then. The test sets the default logger, so it runs
-// alone.
+// TestSharedOnErrorFails: slog.Default logs an error only if Shared.OnError has panicked. The test sets the default logger, so it does not run in
+// parallel.
 func TestSharedOnErrorFails(t *testing.T) {
 	var out bytes.Buffer
 	was := slog.Default()

@@ -14,34 +14,34 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one moment. For every node that is not idle it has the status, attempts, output, errors, branches
-// taken and wait; it also has the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in
-// another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// Snapshot is the state of a run at one moment. For every node that is not idle it contains the status, attempts, output, errors, branches taken
+// and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another one.
+// It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// A Snapshot also holds the insides of composites, at any depth: those of the last attempt, and for a loop those of the current iteration
-// and the output of the previous one. It has earlier iterations only if their nodes may have to be undone. It holds the nodes inside an
-// expanded node, but not the node's graph, see [Expand].
+// A Snapshot also contains the nodes inside composites, at any depth: of the last attempt and, for a loop, of the current iteration, together
+// with the output of the previous iteration. It contains earlier iterations only if their nodes may have to be undone. It contains the nodes
+// inside an expanded node, but not the node's graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
-// holds the values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
-// names the node's path. The list of a running map is kept, too, so the map has the same items when the run continues. Errors keep their
+// A Snapshot that was taken in this process contains the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
+// contains the values as the run's [Codec] encodes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
+// contains the node's path. The list of a running map is also stored, so the map has the same items when the run continues. Errors keep their
 // text, and still match the sentinel errors of this package and of package context.
 type Snapshot struct {
 	file  snapshotFile
-	codec Codec     // MarshalJSON encodes with it; the values of a decoded snapshot are read with the codec of the run that resumes
-	log   *eventLog // holds the file's events, for a run that continues in this process; nil if there is none
+	codec Codec     // used by MarshalJSON; the values of a decoded snapshot are read with the codec of the run that resumes
+	log   *eventLog // contains the file's events, for a run that continues in this process; nil if there is none
 }
 
-// snapshotVersion is the version of the JSON form. A reader accepts no other, except undoVersion.
+// snapshotVersion is the version of the JSON form. A reader accepts no other version, except undoVersion.
 const snapshotVersion = 1
 
-// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone something. Older readers, which would
-// overlook that, refuse this version.
+// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone a node. Older readers would not notice this,
+// so they must refuse the snapshot.
 const undoVersion = 3
 
-// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered a request before an
-// earlier request. Older readers, which would overlook these signals and answers and accept a repeated signal as a new one, refuse this
-// version.
+// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered a request before an earlier
+// request. Older readers would not notice these signals and answers, and would accept a repeated signal as a new one, so they must refuse the
+// record.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -50,42 +50,42 @@ type snapshotFile struct {
 	Graph     string            `json:"graph,omitempty"` // the name of the graph
 	Hash      string            `json:"hash"`            // the hash of the plan
 	Run       string            `json:"run"`             // the run's id
-	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
-	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken in the middle of the run
+	Epoch     int               `json:"epoch"`           // 1, plus one for each redrive
+	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken before the end of the run
 	Taken     time.Time         `json:"taken"`
 	Deadline  time.Time         `json:"deadline,omitzero"`   // the deadline of the whole run; missing in files of older versions
-	Estimates *estimates        `json:"estimates,omitempty"` // from the run's History
+	Estimates *estimates        `json:"estimates,omitempty"` // the durations from the run's History
 	Mode      Mode              `json:"mode,omitempty"`
-	InWave    bool              `json:"in_wave,omitempty"` // in the mode Waves: a wave has started
+	InWave    bool              `json:"in_wave,omitempty"` // in the mode Waves: whether a wave has started
 	LastEvent uint64            `json:"last_event,omitempty"`
-	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many deltas each node has emitted, by path: see deltaCounts
-	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
+	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number of deltas of each node, by path: see deltaCounts
+	Cancelled bool              `json:"cancelled,omitempty"` // whether a stop of the run was requested
 	Stop      *stopState        `json:"stop,omitempty"`      // the stop of the run
 	Asked     *Request          `json:"stop_request,omitempty"`
 	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
-	Signals   []signalState     `json:"signals,omitempty"`  // signals for gates that the run has not reached
+	Signals   []signalState     `json:"signals,omitempty"`  // signals for gates that the run has not reached yet
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run with whose results the fork began
+	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run whose results the fork kept at its beginning
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // only in a store
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
 	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // the usage of ended attempts, by kind
-	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes have some of these counts
+	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes contain some of these counts
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
-	undone   map[string]int // from a store: the counts in Undone that are not in records
+	undone   map[string]int // from a store: the part of Undone that the records of nodes do not have
 	counted  map[string]int // from a store: the counts in Deltas that are not in records of nodes
-	recorded int            // from a store: how many entries of Answered have their own records
+	recorded int            // from a store: the number of entries of Answered that have their own records
 }
 
-// undoingState is the state of a run that undoes what its nodes have done.
+// undoingState is the state of a run that undoes its nodes.
 type undoingState struct {
-	Status RunStatus    `json:"status,omitempty"` // the status with which the run was about to end; zero if only nested runs have undone something
-	Abort  *storedError `json:"abort,omitempty"`  // why the run stopped undoing
+	Status RunStatus    `json:"status,omitempty"` // the status with which the run was about to end; zero if only nested runs have undone nodes
+	Abort  *storedError `json:"abort,omitempty"`  // why the run stopped undoing its nodes
 }
 
 // undoState is the state of a node's compensation.
@@ -94,83 +94,83 @@ type undoState struct {
 	Attempts int32        `json:"attempts,omitempty"`
 	Cut      int32        `json:"cut,omitempty"` // Cut and Crashes count attempts like the fields of the same names in nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
-	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
+	AtWork   bool         `json:"at_work,omitempty"` // whether the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
-	Ended    time.Time    `json:"ended,omitzero"` // when it became known that the node is undone, or that it cannot be undone
-	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins after a backoff
+	Ended    time.Time    `json:"ended,omitzero"` // when the node was undone, or undoing it was given up
+	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
 	Err      *storedError `json:"error,omitempty"`
-	By       *Request     `json:"by,omitempty"` // who has undone it by hand
+	By       *Request     `json:"by,omitempty"` // who has undone the node by hand
 
-	fresh  bool // a redrive has changed this state
-	inside bool // of a composite: the nodes inside were undone one by one, not the composite as a whole
+	fresh  bool // whether a redrive has changed this state
+	inside bool // of a composite: whether the nodes inside were undone one by one, not the composite as a whole
 }
 
-// aheadState is the answer to a request that was answered before an earlier request.
+// aheadState is the answer to a request whose predecessor has no answer yet.
 type aheadState = store.TakenRequest
 
-// firedState is the trigger that fired the run, and its payload.
+// firedState is the trigger that fired the run, together with its payload.
 type firedState struct {
 	Trigger string    `json:"trigger"`
 	Prune   PruneMode `json:"prune,omitempty"`
 	Payload *stored   `json:"payload,omitempty"`
 }
 
-// insideState is the state of the current or last run nested in a composite. In a store the nodes have records of their own.
+// insideState is the state of the current or last run nested in a composite. In a store the nodes have their own records.
 type insideState struct {
-	// For a loop: Iteration is the current iteration, from 1, and Previous the output of the previous iteration. Collected has the outputs
-	// of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures, and DegradedAt
-	// is the first one that did (missing in files of older versions).
+	// For a loop: Iteration is the number of the current iteration, from 1, and Previous the output of the previous iteration. Collected contains
+	// the outputs of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures.
+	// DegradedAt is the number of the first such iteration (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
 	Degraded   bool     `json:"degraded,omitempty"`
 	DegradedAt int      `json:"degraded_at,omitempty"`
-	// Due is when the current iteration begins, if the loop pauses before it.
+	// Due is the time when the current iteration begins, if the loop pauses before it.
 	Due time.Time `json:"due,omitzero"`
-	// For a map: the number of items, and whether an item has asked for the run to be aborted.
+	// For a map: Items is the number of items, and AbortRun reports whether an item has returned AbortRun.
 	Items    int  `json:"items,omitempty"`
 	AbortRun bool `json:"abort_run,omitempty"`
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	First uint64    `json:"first,omitempty"` // the id of the event that began the nested run: the start of the composite
-	// StoppedFor is the cause for which the composite was stopped. Stop says how the nested run was stopped, because of StoppedFor or
-	// because of a failure inside.
+	First uint64    `json:"first,omitempty"` // the id of the event that began the nested run, which is the start of the composite
+	// StoppedFor is the cause for which the composite was stopped. Stop describes how the nested run was stopped, because of StoppedFor or
+	// because of a failure inside it.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed are the groups whose members were stopped in the nested run or, if a loop pauses, in the iterations of the current attempt.
+	// Failed lists the groups whose members were stopped in the nested run or, if a loop pauses, in the iterations of the current attempt.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
-	// Undoes reports whether nodes inside may have to be undone. If so, Past has the earlier iterations of a loop. If the nested run has
+	// Undoes reports whether nodes inside may have to be undone. If so, Past contains the earlier iterations of a loop. If the nested run has
 	// begun to undo its nodes, Undoing is the status with which it was about to end.
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the nested run completed but the attempt of its composite failed. Then the composite is undone as a whole.
+	// Whole reports whether the nested run completed but the attempt of its composite failed. Such a composite is undone as a whole.
 	Whole bool `json:"whole,omitempty"`
-	// Expanded is the hash of the graph that the step of an expanded node returned. Redo says which nodes run again in that graph, once the
+	// Expanded is the hash of the graph that the step of an expanded node returned. Redo describes which nodes run again in that graph, after the
 	// step has returned it again, see [Redrive].
 	Expanded string     `json:"expanded,omitempty"`
 	Redo     *redoState `json:"redo,omitempty"`
 
 	plan    *Plan       // the graph's plan; nil if the snapshot comes from a file
-	apart   int         // how many of Collected have their own records in the store
+	apart   int         // the number of elements of Collected that have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
-	redone  bool        // set by a redrive if the composite had ended, or if a node inside runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in
-	// that graph. In a store such signals are among Signals, since the composites have no runs yet that could write them.
+	redone  bool        // set by a redrive if the composite had ended, or if a node inside it runs again
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that
+	// graph. In a store such signals are in Signals, since there are no runs yet for the composites that could write them.
 	deeper []signalState
 }
 
 type stopState struct {
 	Kind   CauseKind    `json:"kind"`
 	Origin string       `json:"origin,omitempty"`
-	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
+	Drain  bool         `json:"drain,omitempty"` // whether running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later has the stops that followed the first one: at most one of each other kind, sorted by kind. A node that was still running at a
-	// later stop may have that stop's cause.
+	// Later contains the stops that followed the first one: at most one of each other kind, sorted by kind. If a node was still running at a
+	// later stop, its cause may be the cause of that stop.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -186,7 +186,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // the signal came with the options of the run that continues, so it is too late if the deadline of the wait has passed
+	given bool // whether the signal came with the options of the run that continues; such a signal is too late if the deadline of the wait has passed
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -196,31 +196,31 @@ type nodeState struct {
 	nodeFacts
 	// Event is the id of the last event when the record was written. It is set only in a store.
 	Event uint64 `json:"event,omitempty"`
-	Hash  string `json:"hash,omitempty"` // covers the node, its in-edges and its inside; "" for nodes in composites
+	Hash  string `json:"hash,omitempty"` // covers the node, its in-edges and the nodes inside it; "" for nodes in composites
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// Asked are the failed nodes whose status or error a condition has asked for. It is nil, not empty, for a condition that follows no
+	// Asked are the failed nodes about whose status or error a condition has asked. It is nil, not empty, for a condition that follows no
 	// failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
-	// Epoch is set if the run was redriven with KeepDescendants: it is the epoch in which the node has ended or will end.
+	// Epoch is set if the run was redriven with KeepDescendants. It is the epoch in which the node has ended or will end.
 	Epoch    int       `json:"epoch,omitempty"`
 	Attempts int32     `json:"attempts,omitempty"` // as in events
 	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
-	// Refused is why the store refused the output of the last attempt: the node will fail.
+	// Refused is the reason why the store refused the output of the last attempt. The node will fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including one that has not started yet
-	// Start and End are those of the node's record, converted from ns since the run's start to times, which another process can use.
+	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including a re-entry that has not started yet
+	// Start and End are the times in the node's record, as wall clock times, which another process can use.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
 	Fallback bool      `json:"fallback,omitempty"`
 	Latest   uint64    `json:"latest,omitempty"` // the id of the node's last event, not counting deltas and logs
-	Deltas   int       `json:"deltas,omitempty"` // in a store: the number of deltas so far, over all attempts
-	// Collected is set only in a store, in a record that is not a node: the number of the iteration whose collected output is the record's
-	// Value.
+	Deltas   int       `json:"deltas,omitempty"` // in a store: the number of deltas so far, in all attempts
+	// Collected is the number of the iteration whose collected output is the record's Value. It is set only in a store, in a record that does not
+	// describe a node.
 	Collected int `json:"collected,omitempty"`
-	// Taken is set only in a store, in a record that is not a node but a signal with an ID.
+	// Taken is a signal with an ID. It is set only in a store, in a record that contains this signal and does not describe a node.
 	Taken *answeredState `json:"taken,omitempty"`
 
 	Err      *storedError      `json:"error,omitempty"`
@@ -228,7 +228,7 @@ type nodeState struct {
 	GuardErr *storedError      `json:"guard_error,omitempty"`
 	StopErr  *storedError      `json:"stop_error,omitempty"`
 	Errs     []*storedError    `json:"attempt_errors,omitempty"`
-	Retried  []retriedState    `json:"retried,omitempty"`      // the attempt of each of Errs; missing in files of older versions
+	Retried  []retriedState    `json:"retried,omitempty"`      // the attempts with the errors in Errs; missing in files of older versions
 	Began    time.Time         `json:"attempt_start,omitzero"` // when the last attempt began, if it was not the first
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
@@ -237,23 +237,23 @@ type nodeState struct {
 	Signal   *stored           `json:"signal,omitempty"`
 	// Signalled reports whether there was a signal. The signal's value may be null, which JSON omits.
 	Signalled bool   `json:"signalled,omitempty"`
-	Actor     string `json:"actor,omitempty"` // Actor, Comment and SignalID are those of the signal
+	Actor     string `json:"actor,omitempty"` // Actor, Comment and SignalID belong to the signal
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 
-	// The fields up to Listed are for composites. TimedOut says which timeout of the current attempt has passed: 1 means Node.Timeout, 2
-	// means Node.OverallTimeout. Timeout is the length of that timeout.
+	// The fields up to Listed are for composites. TimedOut is the timeout of the current attempt that has passed: 1 means Node.Timeout, and 2
+	// means Node.OverallTimeout. Timeout is the length of this timeout.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // the list of a map; missing for ended maps in files of older versions
 	Inside   *insideState  `json:"inside,omitempty"`
-	// Listed is set only in a store, in a record that is not a node: its value is the list of a map.
+	// Listed reports whether the record's Value is the list of a map. It is set only in a store, in a record that does not describe a node.
 	Listed bool `json:"listed,omitempty"`
-	// Undo is the state of the node's compensation. In a store it has its own record, which is not a node.
+	// Undo is the state of the node's compensation. In a store it has its own record.
 	Undo *undoState `json:"undo,omitempty"`
 
-	reopened bool                  // a redrive continues inside the composite although it had ended
-	apart    bool                  // the List has its own record in the store
+	reopened bool                  // whether a redrive continues inside the composite although it had ended
+	apart    bool                  // whether the List has its own record in the store
 	stored   map[string]store.Node // for an expanded node with a Redo: the run's nodes in the store
 }
 
@@ -273,13 +273,13 @@ type waitState struct {
 	Run      string    `json:"run,omitempty"` // the awaited run
 }
 
-// awaitedRun is the answer to a node that has awaited a run.
+// awaitedRun is the result of an await, for the node that has awaited a run.
 type awaitedRun struct {
 	store.Ended
-	Attempt int32 `json:"attempt"` // of the node
+	Attempt int32 `json:"attempt"` // the attempt of the node
 }
 
-// stored is a value: in this process the value itself, from a file the text that a codec wrote.
+// stored is a value. In this process it is the value itself, and from a file it is the encoded value.
 type stored struct {
 	value any
 	raw   json.RawMessage
@@ -287,7 +287,7 @@ type stored struct {
 
 func storedValue(v any) *stored { return &stored{value: v} }
 
-// MarshalJSON and UnmarshalJSON only copy the text of the value. The codec encodes and decodes it: see encoded.
+// MarshalJSON and UnmarshalJSON only copy the encoded value. The codec encodes and decodes it: see encoded.
 func (v stored) MarshalJSON() ([]byte, error) {
 	if v.raw == nil {
 		return nil, fmt.Errorf("%w: no codec has seen it", ErrNotEncodable)
@@ -308,7 +308,8 @@ type storedError struct {
 	err error // nil if the error comes from a file
 }
 
-// storeError keeps an error for a snapshot. It does not call Error, which is user code; that happens when the snapshot is encoded.
+// storeError returns an error as a storedError for a snapshot. It does not call Error, which is user code; Error is called when the snapshot is
+// encoded.
 func storeError(err error) *storedError {
 	if err == nil {
 		return nil
@@ -316,7 +317,7 @@ func storeError(err error) *storedError {
 	return &storedError{err: err}
 }
 
-// restoredError holds an error that was read from a file.
+// restoredError is an error that was read from a file.
 type restoredError struct {
 	text    string
 	matches []error
@@ -339,7 +340,7 @@ func (e *storedError) restore() error {
 		}
 	}
 	if len(r.matches) == 1 && r.matches[0].Error() == r.text {
-		return r.matches[0] // the error was the sentinel itself
+		return r.matches[0] // the error was the sentinel error itself
 	}
 	return r
 }
@@ -377,7 +378,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// checkVersion returns an error if this package does not know the format version.
+// checkVersion returns an error if this package does not support the format version.
 func checkVersion(version, latest int) error {
 	if version < snapshotVersion || version > latest {
 		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, latest)
@@ -388,23 +389,26 @@ func checkVersion(version, latest int) error {
 // RunID returns the id of the run.
 func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 
-// Epoch returns the epoch of the run: 1, and one more with each [Redrive].
+// Epoch returns the epoch of the run: 1, plus one for each [Redrive].
 func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the middle of the run.
-// Resuming it is like continuing after a crash: attempts that were running are repeated.
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken before the run ended or rested. A
+// run that resumes from it continues as after a crash: attempts that were running are repeated.
 func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
+
+// StopRequest returns the first request to stop the run, like Result.StopRequest, or the zero Request if there was none.
+func (s *Snapshot) StopRequest() Request { return requestOf(orZero(s).file.Asked) }
 
 // Waiting returns the ids of the nodes that wait for a signal, and the paths of such nodes in composites, in the order of declaration.
 func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. If unanswered is set, it leaves out a node inside an expanded node if a signal for that
-// node has arrived; the signal is delivered once the graph is known.
+// waiting appends the paths of the nodes that wait. If unanswered is set, it omits a node inside an expanded node if a signal for the node has
+// already arrived; the signal is delivered when the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	if in.Redo != nil && !in.Redo.Open {
-		return paths // what waited inside begins anew
+		return paths // the nodes that waited inside begin again
 	}
 	answered := map[string]bool{}
 	for i := range in.Signals {
@@ -422,12 +426,12 @@ func (in *insideState) waiting(paths []string, prefix string, unanswered bool) [
 	return paths
 }
 
-// eachValue calls f for every value of the file, with the name of the node that it belongs to.
+// eachValue calls f for every value of the file, with the name of the node to which the value belongs.
 func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error {
 	return errors.Join(file.eachOfRun(f), eachOfNodes(file.Nodes, f))
 }
 
-// eachOfRun calls f for every value of the file outside its nodes.
+// eachOfRun calls f for every value of the file that does not belong to a node.
 func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
 		visit.all("", file.Inputs)
@@ -447,7 +451,7 @@ func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error 
 	})
 }
 
-// collecting runs walk with a visitor that calls f, and returns all errors of f.
+// collecting calls walk with a visitor that calls f, and returns all errors of f.
 func collecting(f func(node string, v *stored) error, walk func(visitor)) error {
 	var errs []error
 	walk(func(node string, v *stored) {
@@ -458,7 +462,7 @@ func collecting(f func(node string, v *stored) error, walk func(visitor)) error 
 	return errors.Join(errs...)
 }
 
-// visitor is called for the values of a snapshot, with the paths of the nodes that they belong to.
+// visitor is called for the values of a snapshot, with the paths of the nodes to which they belong.
 type visitor func(path string, v *stored)
 
 func (visit visitor) all(path string, m map[string]stored) {
@@ -520,14 +524,14 @@ func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
-		return prefix // the id of an item contains the id of the map
+		return prefix // the id of an item already contains the id of the map
 	case in.Iteration > 0:
 		return fmt.Sprintf("%s%s#%d/", prefix, n.ID, in.Iteration)
 	}
 	return prefix + n.ID + "/"
 }
 
-// clone returns a copy, which shares with the original nothing that eachValue and renderErrors change.
+// clone returns a copy. Data that eachValue and renderErrors change is not shared with the original.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
@@ -578,7 +582,7 @@ func clonePtr[T any](p *T) *T {
 	return &c
 }
 
-// encoded returns the file with all values and errors as text.
+// encoded returns the file with all values encoded and all errors as text.
 func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
 	err := file.eachValue(encoder(codec))
@@ -621,7 +625,7 @@ func (s *stopState) render() {
 	}
 }
 
-// renderErrors renders the errors of a node as text.
+// renderErrors replaces the errors of a node by texts.
 func (n *nodeState) renderErrors() {
 	n.Err, n.LastErr, n.GuardErr, n.StopErr, n.Refused = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text(), n.Refused.text()
 	for i, e := range n.Errs {
@@ -645,7 +649,7 @@ func (in *insideState) renderErrors() {
 	}
 }
 
-// text renders an error.
+// text returns an error with its text.
 func (e *storedError) text() *storedError {
 	if e == nil || e.err == nil {
 		return e
@@ -653,7 +657,7 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode decodes the values of a file for a run that resumes, except the values of nodes: nodes that run again do not need theirs.
+// decode decodes the values of a file for a run that resumes, except the values of nodes: a node that runs again does not need its values.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))
@@ -675,14 +679,13 @@ func decoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
-// Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's, see [Plan.Hash]; otherwise
-// the error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be the run's, and
-// [AllowGraphChange]. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches
-// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls
-// no step.
+// Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's plan, see [Plan.Hash]; otherwise
+// the error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be as in the run, and
+// [AllowGraphChange]. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded]
+// if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls no step.
 //
-// The Result is as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until
-// the last attempt has ended. If the snapshot comes from a file, expanded nodes have no nested Results.
+// The Result is the same as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until the
+// end of the last attempt. If the snapshot comes from a file, expanded nodes have no nested Results.
 func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	switch {
 	case !p.isCompiled():
@@ -705,7 +708,7 @@ func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	return r.readEnded(x, s.Status())
 }
 
-// reader makes a Run that is restored only to be read and performs nothing.
+// reader makes a Run that is restored only for reading and performs nothing.
 func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	given, err := configure(opts, false)
 	if err != nil {
@@ -722,14 +725,14 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // only calls of steps could end these nodes
+	if !x.ended() { // these nodes could end only by calls of steps
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode
 	r.prepare(x)
 	r.open(x, nil, 0)
 	r.st.Lock()
-	r.verdict.status = status // the run keeps its stored status, even if the options have another StatusRule
+	r.verdict.status = status // the run keeps its stored status, even if the options contain another StatusRule
 	r.began, r.ended = math.MaxInt64, math.MinInt64
 	for ref := range r.records {
 		if rec := &r.records[ref]; rec.attempts > 0 {
@@ -755,7 +758,7 @@ func (x *restoration) ended() bool {
 	return true
 }
 
-// state returns the state of the compensation, for a snapshot or the store.
+// state returns the state of the compensation for a snapshot or a store.
 func (u *undo) state() *undoState {
 	r := u.run
 	s := &undoState{
@@ -771,12 +774,12 @@ func (u *undo) state() *undoState {
 	return s
 }
 
-// shown returns the state of the compensation in the form in which a Result shows it.
+// shown returns the state of the compensation for a Result.
 func (s *undoState) shown(certain bool) *Undoing {
 	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }
 
-// record returns the store's record of a node's compensation. It renders the error as text.
+// record returns the store's record of a node's compensation. It replaces the error by its text.
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
 	switch s.Err = s.Err.text(); {
@@ -790,7 +793,7 @@ func (s *undoState) record(event uint64) nodeState {
 	return n
 }
 
-// restoreUndoing restores the run's undoing state, before its nodes are restored.
+// restoreUndoing restores the state of the run's undoing, before its nodes are restored.
 func (r *Run) restoreUndoing(file *snapshotFile) {
 	if len(file.Undone) > 0 {
 		r.undoes().times = maps.Clone(file.Undone)

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file restores the insides of composites when a run continues: it matches them with the plan, and makes the nested runs again. It
-// does so level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
+// This file restores the nodes inside composites when a run continues: it matches them with the plan, and makes the nested runs again. It does
+// this level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
 
 // revive makes, at every depth, a Run for each nested run and each earlier iteration in the snapshot. It does not change r.
 func (h *held) revive(r *Run) {
@@ -49,7 +49,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside matches the inside of a composite with the plan, if the composite has an inside.
+// holdInside matches the nodes inside a composite with the plan, if there are any.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -116,7 +116,7 @@ func (h *held) holdPast(inner *Plan, prefix string) error {
 	return nil
 }
 
-// holdGraph matches the inside of a composite with the plan of its graph.
+// holdGraph matches the nodes inside a composite with the plan of its graph.
 func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
 	in := n.Inside
 	inner.inOrder(in.Nodes) // a store returns nodes in any order
@@ -141,7 +141,7 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
-// judge computes what the signals do to their nodes. It may call user code, so the caller does not hold the run's lock.
+// judge computes the effects of the signals on their nodes. It may call user code, so the caller must not hold the run's lock.
 func (h *held) judge() {
 	h.answers, h.refused = h.run.answers(h.signals)
 	for _, in := range h.inside {
@@ -174,13 +174,11 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // the step of any other node returns its graph again, and the nested run then reports the failures
-					r.reportKept(kept, r.prefix)
-				}
+				r.reportKept(kept, r.prefix) // when the step returns its graph again, the nested run reports the same failures
 			}
 			if kept.Status == Running {
 				r.reentered = true
-				r.outdated(ref) // kept may hold a new signal
+				r.outdated(ref) // kept may contain a new signal
 				r.waiters().keep(place{r, ref})
 			}
 		}
@@ -200,7 +198,7 @@ func (h *held) install() {
 	}
 }
 
-// goOn makes a composite continue inside: it runs again, in the same attempt, with its full timeouts.
+// goOn makes a composite continue inside. It runs again, in the same attempt, with its full timeouts.
 func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	in := *n.Inside
 	n.Inside = &in
@@ -246,7 +244,7 @@ func (h *held) beginInside() {
 	}
 }
 
-// rewind makes a loop continue at the beginning of an iteration.
+// rewind makes a loop continue at the beginning of an earlier iteration.
 func (in *insideState) rewind(to int) {
 	if to < in.Iteration {
 		if in.Previous = nil; to > 1 {
@@ -282,7 +280,7 @@ func (h *held) resumePast() {
 	}
 }
 
-// restored returns what the State needs to restore a node from a snapshot.
+// restored returns the data that the State needs to restore a node from a snapshot.
 func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
 		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
@@ -305,7 +303,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	h.continueAttempt(r, h.step(r), x)
 }
 
-// iterations returns the results of a loop's iterations before the current one.
+// iterations returns the results of a loop's earlier iterations, without the current one.
 func (in *insideState) iterations() iterations {
 	before := iterations{degraded: in.DegradedAt}
 	if in.Degraded && in.DegradedAt == 0 {
@@ -347,7 +345,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is running already
+	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is already running
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -368,8 +366,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. The parameter inWave says whether the wave that
-// continues had started.
+// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the wave that continues had
+// started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -450,7 +448,7 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// early adds the signals in a snapshot to h.signals: signals for gates that the run has not reached, and for nodes that wait inside an
+// early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an
 // expanded node. It drops a signal for a gate that was aborted or skipped, without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
@@ -467,8 +465,8 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// accept records that a signal for a waiting node was accepted before the wait's deadline. The signal is delivered even if the deadline has
-// passed since.
+// accept records that a signal for a waiting node was accepted before the wait's deadline. Such a signal is delivered even if the deadline has
+// passed since then.
 func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
 		h.accepted = map[machine.Ref]bool{}
@@ -476,7 +474,7 @@ func (h *held) accept(ref machine.Ref) {
 	h.accepted[ref] = true
 }
 
-// late returns an error for a signal if the deadline of the node's wait has passed. That can happen before the run is continued, or while
+// late returns an error for a signal if the deadline of the node's wait has passed. The deadline may pass before the run is continued, or while
 // the node's graph is not known.
 func (n *nodeState) late(name string, now time.Time) error {
 	if n.Status != Suspended || n.Wait == nil || n.Wait.Deadline.IsZero() || n.Wait.Deadline.After(now) {
@@ -485,7 +483,7 @@ func (n *nodeState) late(name string, now time.Time) error {
 	return fmt.Errorf("%w: the deadline of node %s has passed", ErrAnswered, quoteID(name))
 }
 
-// heldNames finds runs and nodes in composites by name, so that a signal needs no search through all nested runs.
+// heldNames finds runs and nodes in composites by name, so that a signal does not require a search through all nested runs.
 type heldNames struct {
 	runs   map[string]heldRun  // by the prefix that the paths of the run's nodes share; for the items of a map, by the map's path and a bracket
 	tokens map[string]heldNode // the steps that wait, by tokens that are not ids of nodes
@@ -497,7 +495,7 @@ type heldNames struct {
 type heldRun struct {
 	*held
 	prefix    string
-	continues bool // the run and all runs around it continue
+	continues bool // whether the run and all runs around it continue
 }
 
 type heldNode struct {
@@ -505,7 +503,7 @@ type heldNode struct {
 	ref machine.Ref
 }
 
-// names returns the names in an outermost run.
+// names returns the names in an outermost run. If there are none, names collects them.
 func (h *held) names() *heldNames {
 	if h.named == nil {
 		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
@@ -542,8 +540,8 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 	}
 }
 
-// find returns the node that a signal names, by its path or by a token that is not a node's id. It looks up paths only in nested runs that
-// have begun.
+// find returns the node that a signal names, by the node's path or by a token that is not a node's id. It searches for paths only in nested runs
+// that have begun.
 func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true
@@ -585,7 +583,7 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// performed returns the continuing run whose paths, relative to h, have the prefix; nil if there is none.
+// performed returns the continuing run whose paths, relative to h, begin with the prefix. It returns nil if there is none.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
@@ -596,7 +594,8 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer adds a signal for a node, named by path or token, unless the run accepted the same signal before it was continued.
+// answer adds a signal for a node, which name identifies by path or token. If the run accepted the same signal before it was continued, answer
+// does nothing.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -612,7 +611,7 @@ func (x *restoration) answer(name string, value any) error {
 	return nil
 }
 
-// answer adds a signal for a node, named by path or token. It calls user code.
+// answer adds a signal for a node, which name identifies by path or token. It calls user code.
 func (h *held) answer(name string, d Decision) error {
 	in, ref, kept, err := h.answerable(name)
 	switch {
@@ -636,8 +635,8 @@ func (h *held) answer(name string, d Decision) error {
 	return nil
 }
 
-// answerable returns the node that a signal names, by path or token, with the node's run; or the node inside an expanded node whose graph
-// is not known. The error says why the node cannot be answered.
+// answerable returns the node that a signal names, by path or token, with the node's run. If the node is inside an expanded node whose graph is
+// not known, answerable returns only kept. The error is the reason why the node cannot be answered.
 func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
@@ -665,17 +664,17 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 	return in, ref, nil, err
 }
 
-// keptNode is a node inside an expanded node whose graph is not known yet. A signal for it is checked when the graph is known.
+// keptNode is a node inside an expanded node whose graph is not known yet. A signal for such a node is checked when the graph is known.
 type keptNode struct {
 	*nodeState
-	in       *insideState // the inside of the nearest composite
-	expanded *insideState // the inside of the expanded node
+	in       *insideState // the state of the nearest composite
+	expanded *insideState // the state of the expanded node
 	path     string       // relative to the expanded node
 	answered bool
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes are the nodes inside expanded nodes that wait or have ended, by path; those that wait are there by token, too.
+// keptNodes contains the nodes inside expanded nodes that wait or have ended, by path. It contains waiting nodes also by token.
 type keptNodes map[string]*keptNode
 
 // add adds the nodes inside the expanded node n. The path of n begins with prefix.
@@ -690,7 +689,7 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls add for each node inside a composite that has ended or waits for a signal. The paths of these nodes begin with prefix.
+// addInside calls add for each node that has ended or waits for a signal inside a composite. The paths of these nodes begin with prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {
@@ -707,7 +706,7 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 	}
 }
 
-// name adds a node under a name, unless another node has the name.
+// name adds a node under a name, unless another node already has the name.
 func (k keptNodes) name(name string, x *keptNode) {
 	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
 		k[name] = x
@@ -735,8 +734,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal in the snapshot for the node. The parameter text is the encoded value if it is known. If given is set, the signal
-// came with the options of the run that continues, and a deadline that has passed takes precedence over the signal.
+// answer stores a signal for the node in the snapshot. text is the encoded value if it is known. given is set if the signal came with the options
+// of the run that continues; then a deadline that has passed takes precedence over the signal.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -746,7 +745,7 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside the receiver. It changes the name in each signal to a path: prefix,
+// signalsDeeper appends the signals for nodes in composites inside the receiver. It changes the name in each signal to a path, which is prefix
 // followed by the path relative to the receiver.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
@@ -764,8 +763,8 @@ func (in *insideState) signalsDeeper(list []signalState, prefix string) []signal
 	return list
 }
 
-// placeSignals undoes signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. If the composite
-// already has a signal for the node, that signal comes from an earlier transaction and stays.
+// placeSignals reverses signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. If the composite
+// already has a signal for the node, this signal comes from an earlier transaction and stays.
 func (in *insideState) placeSignals() {
 	nodes := keptNodes{}
 	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })

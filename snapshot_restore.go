@@ -13,16 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay as they are. Waiting nodes keep waiting
-// unless [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready;
-// the states of all other nodes follow from these. A node that had a running attempt is attempted again: steps are called at least once,
-// and [Step.IdempotencyKey] is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta
-// indices continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout].
+// Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay unchanged. Waiting nodes keep waiting unless
+// [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready; the states of
+// all other nodes follow from these. A node that had a running attempt is attempted again: steps are called at least once, and
+// [Step.IdempotencyKey] is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices
+// continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout].
 // [Snapshot.Result] reads a snapshot of a run that has ended.
 //
-// The graph must be the snapshot's, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option [AllowGraphChange] is
-// given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in the
-// snapshot's state. If there is such an error, no step has run.
+// The graph must be the graph of the snapshot, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
+// [AllowGraphChange] is given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can
+// be in the snapshot's state. After such an error, no step has run.
 func Resume(s *Snapshot) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -33,15 +33,15 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns a part of a run, as a new epoch of it: the named nodes or, if nodes is empty, all nodes that failed, were aborted or were
-// cancelled, together with all descendants of these nodes. With [KeepDescendants] it reruns only the descendants that neither completed nor
-// were skipped. All other nodes keep their results. The nodes that rerun start anew: attempts count from 1, guards and conditions are
-// evaluated again. Names are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue
-// inside, unless [Anew] is given: see docs/errors.md.
+// Redrive reruns a part of a run, as a new epoch of the run: the named nodes or, if nodes is empty, all nodes that failed, were aborted or were
+// cancelled, together with all descendants of these nodes. With [KeepDescendants] it reruns only the descendants that neither completed nor were
+// skipped. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards and conditions are
+// evaluated again. nodes lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside,
+// unless [Anew] is given: see docs/errors.md.
 //
-// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer
-// the first transaction of the new epoch, the Result belongs to the new epoch, but the store may still have the old epoch. A [Request] says
-// who asks; it is in the Result and in the events run.status.changed and node.invalidated.
+// If s is nil, Redrive reruns the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
+// first transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names who
+// requests the redrive; it is in the Result and in the events run.status.changed and node.invalidated.
 //
 // The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure that is repeated: see
 // [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
@@ -55,26 +55,26 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	})
 }
 
-// AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were
-// idle or that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old one in everything that
-// [Plan.Hash] covers, including the inside of a composite. A node that runs again must exist. Any other difference is refused with
-// [ErrGraphChanged]. A stored run may also continue under another Name of its graph, which is refused without this option. The option
-// changes nothing for a run that begins anew, so a host that does not know whether its store has the run can always give it.
+// AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were idle or
+// that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old node in everything that [Plan.Hash]
+// covers, including the nodes inside a composite. A node that runs again must exist. Any other difference is refused with [ErrGraphChanged]. A
+// stored run may also continue under another Name of its graph, which is refused without this option. The option changes nothing for a run that
+// begins, so a host that does not know whether its store contains the run can always set the option.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
 
-// restoration is a snapshot matched with the plan of the run that continues from it.
+// restoration is a snapshot matched with the plan of the run that continues from this snapshot.
 type restoration struct {
 	file    snapshotFile
 	held    *held
-	crashed bool // the snapshot was taken in the middle of the run
-	anew    bool // waves begin anew: nodes are redriven, or the run had ended
+	crashed bool // whether the snapshot was taken before the end of the run
+	anew    bool // whether waves begin again: nodes are redriven, or the run had ended
 
-	answered takenSignals // the signals with IDs that were accepted before the run is continued, and those given with its options
+	answered takenSignals // the signals with IDs that were accepted before the run is continued, and those in its options
 
 	stored *store.Run // for a run in a store
-	taken  takenBack  // what a redrive removes from the store
+	taken  takenBack  // the data that a redrive removes from the store
 }
 
 // restoration checks, before any step runs, that the run can continue from the snapshot. stored is the stored run from which the snapshot
@@ -141,8 +141,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	return x, nil
 }
 
-// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan: by
-// now the plan may declare another node with that id.
+// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan: the plan
+// may now declare another node with that id.
 func (x *restoration) redrive(p *Plan, c *config) error {
 	if c.repeats&repairs != 0 {
 		return x.repair(p, c)
@@ -155,7 +155,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	return x.forget(p, c, a)
 }
 
-// repair makes the run continue only with compensations.
+// repair makes the run continue only to perform compensations.
 func (x *restoration) repair(p *Plan, c *config) error {
 	if !x.file.Status.Terminal() {
 		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
@@ -183,9 +183,9 @@ func (x *restoration) repair(p *Plan, c *config) error {
 	return err
 }
 
-// redrives returns the nodes that a redrive runs again, or an error if the redrive is refused.
+// redrives returns the nodes that a redrive runs again. It returns an error if the redrive is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
-	p.Hash() // called because it also computes the hashes of the nodes
+	p.Hash() // also computes the hashes of the nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
 	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
 	if err == nil && !d.Despite {
@@ -229,8 +229,8 @@ func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error)
 	return h, err
 }
 
-// takeNewBranches routes completed conditions whose output matched no branch of the old graph to branches of the new graph. It calls user
-// code.
+// takeNewBranches handles completed conditions whose output matched no branch of the old graph: they take branches of the new graph. It calls
+// user code.
 func (h *held) takeNewBranches() error {
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
@@ -251,7 +251,7 @@ func (h *held) takeNewBranches() error {
 	return nil
 }
 
-// restore puts the run into the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
+// restore sets the run to the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
 func (r *Run) restore(x *restoration) {
 	if len(x.answered.list) > 0 {
 		r.waiters().answered = x.answered
@@ -308,10 +308,10 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	// If a file does not have InWave, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
+	// If InWave is missing in the file, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	if !x.crashed { // an event before the run was continued has named the waiting nodes; after a crash that event may be lost
+	if !x.crashed { // an event before the run was continued has named the waiting nodes; after a crash this event may be lost
 		waits := r.waiters()
 		waits.began = nil
 		for _, k := range waits.kept {
@@ -322,8 +322,7 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also does so in nested runs that have
-// ended.
+// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also sets them in nested runs that have ended.
 func (h *held) restoreEpochs() {
 	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
@@ -344,7 +343,7 @@ func (h *held) restoreEpochs() {
 	}
 }
 
-// invalidate logs which nodes run again, those of outer runs first.
+// invalidate logs the nodes that run again, first the nodes of outer runs.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -370,7 +369,7 @@ func (h *held) invalidate(said event.Request) {
 // invalidInside is the reason in the event of a composite that had ended and now continues inside.
 const invalidInside = "inside"
 
-// restoreRecorder restores how many deltas each node has emitted.
+// restoreRecorder restores the number of deltas of each node.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
@@ -385,7 +384,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 	if len(inside) == 0 {
 		return
 	}
-	if r.tree == nil { // a node that was expanded before may be expanded again, and then needs the counts
+	if r.tree == nil { // a node that was expanded may be expanded again, and then needs the counts
 		r.makeTree()
 	}
 	r.tree.deltas = readDeltas(inside)
@@ -412,8 +411,8 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more re-entries than
-	// that.
+	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may contain a larger number of
+	// re-entries.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -428,7 +427,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	r.restoreWait(ref, x, n)
 }
 
-// needsExtra reports whether a node has facts that do not fit into its record.
+// needsExtra reports whether a node has facts that are not part of its record.
 func (n *nodeState) needsExtra() bool {
 	return n.nodeFacts != (nodeFacts{}) || n.LastErr != nil || n.GuardErr != nil || n.StopErr != nil || n.Errs != nil || !n.Began.IsZero() || n.Merged != nil ||
 		n.Asked != nil || n.Wait != nil || n.Saved != nil || n.Signal != nil || n.Signalled || n.Refused != nil || n.Status == Retrying || n.Awaited != nil
@@ -438,7 +437,7 @@ func (n *nodeState) needsExtra() bool {
 func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
-	x.Cut = min(x.Cut, n.Attempts) // a larger Cut in a damaged file would give the node extra attempts
+	x.Cut = min(x.Cut, n.Attempts) // a larger Cut in a damaged file would permit extra attempts
 	r.restoreTokens(ref, x)
 	r.bindKey(ref, n.Key)
 	if n.Asked != nil {
@@ -497,7 +496,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 }
 
-// held holds the nodes of one run in a snapshot, matched with the run's plan.
+// held contains the nodes of one run in a snapshot, matched with the run's plan.
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
@@ -505,23 +504,23 @@ type held struct {
 	at      map[machine.Ref]int      // by ref: the index of the node in nodes
 	tokens  map[string]machine.Ref   // of steps that wait
 	signals map[machine.Ref]Decision // signals for nodes that wait, and for gates that the run has not reached
-	inside  []*held                  // the insides of composites, in the order of nodes
+	inside  []*held                  // the nodes inside composites, in the order of nodes
 	kept    map[int]*nodeState       // the states of expanded nodes whose graphs are not known, by index
-	named   *heldNames               // names in an outermost run; built when the first signal is looked up
+	named   *heldNames               // names in an outermost run; made when the first signal is looked up
 	dropped []nodeState              // the nodes that run again
 
-	within *nodeState  // the composite whose nodes these are; nil for the outermost run
+	within *nodeState  // the composite that contains these nodes; nil for the outermost run
 	ref    machine.Ref // the composite's ref
 	list   *items      // the items of a map
 	past   []*held     // the earlier iterations of a loop with nodes that may have to be undone
 
 	run      *Run // the continuing run; nil until it is made
 	answers  map[machine.Ref]answer
-	accepted map[machine.Ref]bool // the waiting nodes whose signals came in time
-	refused  []error              // errors of signals that the snapshot accepted for gates of another version of the graph
+	accepted map[machine.Ref]bool // the waiting nodes whose signals arrived in time
+	refused  []error              // errors about signals that the snapshot accepted for gates of another version of the graph
 }
 
-// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their insides.
+// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which also cover the nodes inside them.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
 	h := &held{plan: p, nodes: nodes, at: map[machine.Ref]int{}, tokens: map[string]machine.Ref{}, signals: map[machine.Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
@@ -546,7 +545,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			h.tokens[n.Wait.Token] = ref
 		}
 		if n.expanded() {
-			if n.Inside.plan != nil && n.Status.Terminal() {
+			if n.Inside.plan != nil && n.Status.Terminal() && !n.Inside.isUnfinished() {
 				in, err := holdGraph(n.Inside.plan, ref, n, prefix)
 				if err != nil {
 					return nil, err
@@ -572,10 +571,10 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 	return h, nil
 }
 
-// maxStored bounds the counters of a snapshot, so that counting can continue.
+// maxStored is the greatest value of the counters in a snapshot. It leaves room for counting on.
 const maxStored = 1 << 30
 
-// sound reports whether the state of a node is consistent enough to build its word: other programs may have written the file.
+// sound reports whether the state of a node is consistent enough to make its word: other programs may have written the file.
 func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -595,8 +594,10 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	case n.Skip == SkipSuperseded:
 		_, known := p.Ref(n.Origin)
 		return known
+	case p.net.Is(ref, machine.FlagGate) && !n.Status.Terminal() && (n.Started != 0 || n.Attempts != 0): // no attempt of a gate starts
+		return false
 	}
-	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may have been asked to stop
+	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may be about to stop
 }
 
 // inOrder sorts nodes into the order of declaration.
@@ -621,10 +622,10 @@ func (p *Plan) inOrder(nodes []nodeState) {
 	moveTo(nodes, at)
 }
 
-// expanded reports whether the node was expanded. Only snapshots taken in this process hold the expanded graph.
+// expanded reports whether the node was expanded. Only snapshots taken in this process contain the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep moves an expanded node whose graph is not known to h.kept, with its inside. If the nested run has not ended, the step is called
+// keep moves an expanded node whose graph is not known to h.kept, with the nodes inside it. If the nested run has not ended, the step is called
 // again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
@@ -632,7 +633,7 @@ func (h *held) keep(i int, prefix string) error {
 		return fmt.Errorf("%w: snapshot: what is inside node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	kept := *n
-	kept.Inside = kept.Inside.clone() // the copy may be needed for longer than the file
+	kept.Inside = kept.Inside.clone() // the copy may be needed after the file is no longer used
 	h.kept[i], n.Inside = &kept, nil
 	if n.Status == Running {
 		n.Status, n.Entries = Ready, max(n.Entries, n.Started-n.Attempts)+1
@@ -648,8 +649,7 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues. If the nested run does not continue, its composite has ended, and h is kept only for
-// its results.
+// continues reports whether the nested run continues. If it does not, its composite has ended, and h is kept only for the results.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.
@@ -667,8 +667,8 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
-// storedAs attaches the run's stored nodes to the expanded nodes whose graphs are not known. The stored nodes are needed when a graph
-// becomes known, to decide which nodes inside it run again.
+// storedAs attaches the run's stored nodes to the expanded nodes whose graphs are not known. When a graph becomes known, the stored nodes are
+// needed to determine which nodes inside it run again.
 func (h *held) storedAs(nodes map[string]store.Node) {
 	h.each(func(h *held) {
 		for _, n := range h.kept {
@@ -692,9 +692,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes each node ready whose backoff has ended, or whose backoff has no recorded end because an older version wrote the
-// snapshot. It bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else
-// ends the backoff of a cleanup node.
+// endBackoffs makes each node ready whose backoff has ended, or whose backoff has no recorded end because an older version wrote the snapshot. It
+// bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of
+// a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -709,8 +709,8 @@ func (h *held) endBackoffs(now time.Time) {
 	})
 }
 
-// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. An
-// overall timeout also counts the time before the run was continued.
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. For an
+// overall timeout, the time before the run was continued also counts.
 func (h *held) continueWaits(now int64) {
 	h.endDoomed(now)
 	h.settleOverdue(now)
@@ -727,7 +727,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		in.run.st.HushReady() // these nodes are held back, and observers have seen them become Ready before
+		in.run.st.HushReady() // these nodes are held back, and observers were already notified that they are Ready
 	}
 }
 
@@ -736,13 +736,12 @@ type overdue struct {
 	run  *Run
 	ref  machine.Ref // noRef for the whole run
 	due  int64       // on the run's clock
-	gate bool        // the deadline is that of a wait, in a gate or a step; false for the overall timeout of a node
+	gate bool        // whether the deadline ends a wait of a gate or a step; false for the overall timeout of a node
 }
 
-// settleOverdue ends overdue waits and nodes, and stops the run if its timeout has passed, in the order of the deadlines. For equal
-// deadlines, an outer run comes before the runs nested in it, the nodes of one run come in the order of declaration, and the timeout of
-// the run comes last. settleOverdue does so before any signal is delivered and any step is called. It does not end an overdue wait whose
-// signal came in time.
+// settleOverdue ends overdue waits and nodes, and stops the run if its timeout has passed, in the order of the deadlines. For equal deadlines, an
+// outer run precedes the runs nested in it, the nodes of one run are in the order of declaration, and the timeout of the run is last. All this
+// happens before any signal is delivered and any step is called. settleOverdue does not end an overdue wait whose signal arrived in time.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
@@ -768,7 +767,7 @@ func (h *held) settleOverdue(now int64) {
 	for _, o := range list {
 		if o.ref == noRef {
 			o.run.timeUp()
-			h.each(func(h *held) { h.run.collectStops() }) // the nested runs must be stopped, too, before a signal reaches them
+			h.each(func(h *held) { h.run.collectStops() }) // the nested runs must also be stopped before a signal reaches them
 			continue
 		}
 		_, _, ok := o.run.dueAt(o.ref)
@@ -776,7 +775,7 @@ func (h *held) settleOverdue(now int64) {
 			_, ok = o.run.waitEnds(o.ref)
 		}
 		if !ok {
-			continue // an earlier deadline has ended the wait
+			continue // an earlier deadline has already ended the wait
 		}
 		if o.gate {
 			o.run.gateTimedOut(o.ref, now)
@@ -841,7 +840,7 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-// deliver delivers signals, and warns about refused ones.
+// deliver delivers signals, and adds warnings about refused ones.
 func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {
@@ -856,8 +855,7 @@ func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64
 	}
 }
 
-// continueOverall arms the overall timeout of a node, unless it is armed already. The timeout also counts the time before the run was
-// continued.
+// continueOverall arms the overall timeout of a node, unless it is already armed. The time before the run was continued also counts.
 func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	n := r.plan.node(ref)
 	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {
@@ -869,7 +867,7 @@ func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	}
 }
 
-// moveTo moves node i to place at[i]. It changes both slices.
+// moveTo moves node i to position at[i]. It changes both slices.
 func moveTo(nodes []nodeState, at []int32) {
 	for i := range nodes {
 		for j := at[i]; int(j) != i; j = at[i] {

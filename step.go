@@ -19,46 +19,45 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself, and ends when the attempt must stop. A step
+// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself, and is cancelled when the attempt must stop. A step
 // that returns nil, nil completes with a null output.
 //
 // An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have special meanings;
 // [Suspend] and [Expand] are not failures. A panic or runtime.Goexit fails only the attempt.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
-// Step is one attempt of one node, as its function sees it. It is also the attempt's context.
+// Step represents one attempt of one node for the function that performs it. It is also the attempt's context.
 //
-// A Step may be kept after the function has returned, but by then its context has ended. Its methods may be called from any goroutine.
+// A Step may be kept after the function has returned, but then its context has ended. Its methods may be called from any goroutine.
 type Step struct {
 	run     *Run
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
 	ref     machine.Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; the goroutine that moves it out of stepActive has ended the attempt's context
+	state   atomic.Uint32 // a stepState; the goroutine that changes it from stepActive has ended the attempt's context
 	flags   stepFlags
 }
 
 const (
 	stepActive   = iota
 	stepReturned // the step function has returned
-	stepStopped  // the attempt was stopped before its step returned; its attemptContext has the cause
+	stepStopped  // the attempt was stopped before its step returned; its attemptContext contains the cause
 )
 
-// attemptContext has what an attempt's context needs besides the Step itself. It is made when the context is first used, or when the
-// attempt is stopped. Until then the Step has a nil pointer instead.
+// attemptContext contains the data that an attempt's context needs besides the Step itself. It is made when the context is first used, or when
+// the attempt is stopped. Until then the Step contains a nil pointer instead.
 //
 // The goroutine that makes the live context stores it before it loads the Step's state. The goroutine that ends the attempt stores the
 // state before it loads the live context. So at least one of the two goroutines ends the live context.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
-	handed   *handedContext            // the context that middleware has given the Step; fixed when the attemptContext is made
-	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
-	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if none is armed. The run's lock guards it.
+	handed   *handedContext            // the context that middleware has set; fixed when the attemptContext is made
+	deadline int64                     // deadline of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if there is none. The run's lock guards it.
 }
 
-// usedContext and timedContext save an allocation: each holds an attemptContext together with the object for which the attemptContext is
-// made.
+// usedContext and timedContext save an allocation: each contains an attemptContext together with the object for which the attemptContext is made.
 type (
 	usedContext struct {
 		attemptContext
@@ -74,17 +73,17 @@ type (
 // run.
 type handedContext struct {
 	context.Context
-	attempt *Step // the Step that the run knows
+	attempt *Step // the attempt's first Step, made by the run or by NewStep
 
-	call     *Call    // for a Step that was made from data; else nil
+	call     *Call    // for a Step that was made from data; otherwise nil
 	reporter reporter // for such a Step; may be nil
 }
 
-// stepKey is the key under which a context derived from a Step returns the Step.
+// stepKey is the key by which a context derived from a Step finds the Step.
 type stepKey struct{}
 
-// StepOf returns the Step of the attempt that ctx belongs to: ctx itself, or the Step from which middleware, context.WithTimeout or other
-// code derived ctx. It is for functions that get only a context, such as the functions of package typed and functions that a step calls:
+// StepOf returns the Step of the attempt to which ctx belongs: ctx itself, or the Step from which middleware, context.WithTimeout or other code
+// derived ctx. It is meant for functions that get only a context, such as the functions of package typed and functions that a step calls:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
@@ -100,8 +99,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt whose context is ctx. Middleware passes that Step to next, so that a step that uses its Step as
-// a context gets the context that the middleware derived.
+// under returns a Step of the same attempt whose context is ctx. Middleware passes that Step to next. If the step uses its Step as a context, it
+// then gets the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -115,7 +114,7 @@ func (s *Step) under(ctx context.Context) *Step {
 	return to
 }
 
-// handed returns the context that middleware has given the Step, or nil.
+// handed returns the context that middleware has set for the Step, or nil.
 func (s *Step) handed() *handedContext {
 	if x := s.ctx.Load(); x != nil {
 		return x.handed
@@ -123,7 +122,7 @@ func (s *Step) handed() *handedContext {
 	return nil
 }
 
-// known returns the Step under which the run knows the attempt.
+// known returns the attempt's first Step, from which middleware may have derived s.
 func (s *Step) known() *Step {
 	if h := s.handed(); h != nil {
 		return h.attempt
@@ -141,13 +140,12 @@ const (
 	stepFallback                          // an attempt of the fallback
 	stepCrashed                           // the node is doomed, see Run.doomed: only its fallback is called
 	stepAgain                             // the step is called for the graph that it returned before the run was continued
-	stepUndo                              // the attempt undoes what the node has done
-	stepMemo                              // the run records what the step reads, see Memo
+	stepUndo                              // the attempt undoes the node
+	stepMemo                              // the run records the inputs that the step reads, see Memo
 )
 
-// liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt
-// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it takes the error of the
-// stop.
+// liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt with a
+// deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it copies the error of the stop.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -160,7 +158,7 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context. It has the values of the run's context, and calls fire when it ends.
+// parentContext is the parent of a live context. It contains the values of the run's context, and calls fire when it ends.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
@@ -168,8 +166,7 @@ type parentContext struct {
 	fire func() // cancels the live context, which copies the Err and the Cause of this parent at that time
 }
 
-// never is the Done channel of each parentContext, and is never closed: a parentContext announces its end only to the function given to
-// AfterFunc.
+// never is the Done channel of each parentContext. It is never closed: a parentContext announces its end only to the function given to AfterFunc.
 var never = make(chan struct{})
 
 func (p *parentContext) Done() <-chan struct{} { return never }
@@ -187,13 +184,13 @@ func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return false }
 }
 
-// Value answers the query of context.Cause: after the parent was stopped, it returns a context with the cause.
+// Value answers the look-up by which context.Cause finds a cause: after the parent was stopped, it returns a context with the cause.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
 		return stop.value(p.Context, key)
 	}
 	if key == causeKey {
-		return nil // the parent has not ended, and asking the base context would allocate
+		return nil // the parent has not ended, and a look-up in the base context would allocate
 	}
 	return p.Context.Value(key)
 }
@@ -217,7 +214,7 @@ func (a *keyAsked) Value(key any) any {
 
 func (a *keyAsked) Err() error { return context.Canceled }
 
-// make makes the context, with the values of base, which may be a parentContext.
+// make makes the context with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
 	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // base comes from a function of Around, or from a run that was stopped before it began
 		base = context.WithoutCancel(base)
@@ -236,12 +233,11 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is why an attempt ended: for the attempt's context, context.Cause returns err, and the method Err returns the other field,
-// which is context.Canceled or context.DeadlineExceeded.
+// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns err, and Err returns is, which is
+// context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
-// value looks up key in a context that is derived from base and has ended with the cause c. Package context finds the cause by such a
-// look-up.
+// value looks up key in a context that is derived from base and has ended with the cause c. Package context finds the cause by such a look-up.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)
@@ -258,8 +254,7 @@ func (c *stopCause) over(base context.Context) context.Context {
 	return ctx
 }
 
-// attemptEnded is the cause of a context whose attempt has returned. All these attempts share endedContext, which has ended with this
-// cause.
+// attemptEnded is the cause of a context whose attempt has returned. All these attempts share endedContext, which has ended with this cause.
 var (
 	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 	endedContext = attemptEnded.over(context.Background())
@@ -267,7 +262,7 @@ var (
 
 func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
-// ID returns the id of the node; for an item, the id of the map.
+// ID returns the id of the node. For an item, this is the id of the map.
 func (s *Step) ID() string {
 	if c := s.given(); c != nil {
 		return c.ID
@@ -276,7 +271,7 @@ func (s *Step) ID() string {
 	return r.plan.names[ref]
 }
 
-// Path returns the node's name in events: its id, or in a composite its path, such as "S/x" for node x of sub-graph S, "M[2]" for the third
+// Path returns the node's name in events: its id, or in a composite its path. Examples are "S/x" for node x of sub-graph S, "M[2]" for the third
 // item of map M, and "L#1/x" for node x in the first iteration of loop L.
 func (s *Step) Path() string {
 	if c := s.given(); c != nil {
@@ -315,8 +310,8 @@ func (s *Step) Config() any {
 	return s.node().Config
 }
 
-// Do returns the node's own function. It returns nil if the host's step function performs the node, or if the Step was made from a [Call].
-// For a Step that undoes its node, it returns the function of Compensate.
+// Do returns the node's own function. It returns nil if the host's step function performs the node, or if the Step was made from a [Call]. For a
+// Step that undoes its node, it returns the node's Compensate function.
 func (s *Step) Do() StepFunc {
 	switch {
 	case s.given() != nil:
@@ -334,7 +329,7 @@ func (s *Step) Do() StepFunc {
 // Attempt returns the number of the attempt, from 1.
 func (s *Step) Attempt() int { return int(s.attempt) }
 
-// Tier returns the node's Kahn level.
+// Tier returns the node's tier, see [Plan.Tier].
 func (s *Step) Tier() int {
 	if c := s.given(); c != nil {
 		return c.Tier
@@ -350,9 +345,8 @@ func (s *Step) RunID() string {
 	return s.run.ID()
 }
 
-// IdempotencyKey returns a key that all attempts of this node in this run share, and that no other node or run has: the hex SHA-256 of the
-// run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a new
-// key.
+// IdempotencyKey returns a key that all attempts of this node in this run share, and that no other node or run has: the SHA-256, in hex, of the
+// run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a new key.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
 		return c.IdempotencyKey
@@ -370,8 +364,8 @@ func (s *Step) IdempotencyKey() string {
 }
 
 // Param returns the value of a parameter. It is the first of these values that exists: the value that edges delivered, merged if there are
-// several; the node's static value; for a declared port or a node without predecessors, the root input of that name; the port's default. ok
-// distinguishes a null from no value.
+// several; the node's static value; for a declared port or a node without predecessors, the root input of that name; the port's default. ok is
+// true for a null, and false if there is no value.
 func (s *Step) Param(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Params[name]
@@ -382,7 +376,7 @@ func (s *Step) Param(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// Params returns all parameters in a map that the caller owns.
+// Params returns all parameters. The caller owns the map.
 func (s *Step) Params() map[string]any {
 	if c := s.given(); c != nil {
 		return maps.Clone(c.Params)
@@ -403,7 +397,7 @@ func (s *Step) Upstream(id string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// UpstreamAll returns the values that the predecessors delivered, by id, in a map that the caller owns.
+// UpstreamAll returns the values that the predecessors delivered, by id. The caller owns the map.
 func (s *Step) UpstreamAll() map[string]any {
 	if c := s.given(); c != nil {
 		return maps.Clone(c.Upstream)
@@ -421,14 +415,18 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them. For a node that is not an ancestor it returns nil, and logs a warning
-// with Log.
+// of its items failed, it returns the [*MapError] that lists them. The error matches [ErrNotAncestor] and lists the nearest ancestors if the
+// node is not an ancestor of this node; a node that a trigger has pruned has no error. In a Step made by [NewStep], UpstreamErr returns nil
+// for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
-	if v.data == nil {
-		if _, ok := v.ancestor(id); !ok {
-			s.Log(slog.LevelWarn, "UpstreamErr: "+s.run.plan.notAncestor(s.ref, id).Error())
+	if c := s.given(); c != nil {
+		if known := c.nodes(); !slices.Contains(known, id) {
+			s.Log(slog.LevelWarn, fmt.Sprintf("UpstreamErr: the call has no node %s%s", quoteID(id), instead(id, known)))
 		}
+	} else if _, ok := v.ancestor(id); !ok && !slices.Contains(v.run.plan.pruned, id) {
+		v.reads(readNode, id)
+		return v.run.plan.notAncestor(v.ref, id)
 	}
 	return v.Err(id)
 }
@@ -445,8 +443,8 @@ func (s *Step) Root(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// LastErr returns the error of the last earlier attempt that returned. It returns nil in the first attempt, and if the process died during
-// all earlier attempts.
+// LastErr returns the error of the last earlier attempt that returned. It returns nil in the first attempt, and if the process died during all
+// earlier attempts.
 func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
@@ -467,7 +465,7 @@ func (s *Step) LastErr() error {
 	return x.errs[later-1].err
 }
 
-// View returns a view of the results of the node's ancestors. The view of the end node shows all results.
+// View returns a View of the results of the node's ancestors. The View of the end node contains all results.
 func (s *Step) View() View {
 	if c := s.given(); c != nil {
 		return NewView(c.view())
@@ -480,8 +478,8 @@ func (s *Step) View() View {
 	return v
 }
 
-// Emit publishes a part of the output before the step has completed, as an event node.stream.delta. It does nothing if the run's events
-// have no readers or the attempt has ended. In a compensation, which has no output, Emit drops the chunk and logs a warning.
+// Emit publishes a part of the output before the step has completed, as an event node.stream.delta. It does nothing if nothing reads the run's
+// events or the attempt has ended. In a compensation, which has no output, Emit drops the chunk and logs a warning.
 func (s *Step) Emit(chunk any) {
 	if s.given() != nil {
 		s.reporter().Emit(chunk)
@@ -490,7 +488,7 @@ func (s *Step) Emit(chunk any) {
 	s.run.emit(s.known(), chunk)
 }
 
-// Log publishes a message as an event node.log. It does nothing if the run's events have no readers or the attempt has ended.
+// Log publishes a message as an event node.log. It does nothing if nothing reads the run's events or the attempt has ended.
 func (s *Step) Log(level slog.Level, message string) {
 	if s.given() != nil {
 		s.reporter().Log(level, message)
@@ -499,14 +497,14 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// endBy sets the attempt's deadline to t, in ns since the run's start, unless it has an earlier one. It is called before the step.
+// endBy sets the attempt's deadline to t, in ns since the run's start, unless its deadline is earlier. It is called before the step.
 func (s *Step) endBy(t int64) {
 	if x := s.own(); x.deadline == 0 || t < x.deadline {
 		x.deadline = t
 	}
 }
 
-// Deadline implements context.Context: the earliest of the deadlines of the attempt, the node, the run and the caller.
+// Deadline implements context.Context. It returns the earliest deadline of the attempt, the node, the run and the caller.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
 	if h := s.handed(); h != nil {
 		deadline, ok = h.Deadline()
@@ -545,8 +543,8 @@ func (s *Step) Done() <-chan struct{} {
 	return s.context().Done()
 }
 
-// Err implements context.Context. It returns [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran out
-// of time, and [context.Canceled] if the context ended for another reason; context.Cause distinguishes the reasons.
+// Err implements context.Context. It returns [context.DeadlineExceeded] if the deadline of the attempt, the node, the run or the caller's context
+// has passed, and [context.Canceled] if the context ended for another reason; context.Cause distinguishes the reasons.
 func (s *Step) Err() error {
 	if h := s.handed(); h != nil {
 		return h.Err()
@@ -556,13 +554,13 @@ func (s *Step) Err() error {
 		return nil
 	}
 	if live := s.live(); live != nil {
-		live.end(stop) // a caller that sees the error sees Done closed, too
+		live.end(stop) // a caller that sees the error also sees Done closed
 	}
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed on. It returns the
-// Step itself for [StepOf].
+// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to next. For [StepOf] it
+// returns the Step itself.
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -570,8 +568,8 @@ func (s *Step) Value(key any) any {
 	if h := s.handed(); h != nil {
 		return h.Value(key)
 	}
-	// Package context finds the cancellation of a parent through Value, so an attempt that was stopped, or that has a live context, must
-	// answer with that context.
+	// Package context finds the cancellation of a parent through Value. So an attempt that was stopped, or that has a live context, must answer
+	// with this context.
 	switch stop := s.ended(); {
 	case stop == attemptEnded:
 		return stop.value(s.run.base, key)
@@ -581,7 +579,7 @@ func (s *Step) Value(key any) any {
 	return s.run.base.Value(key)
 }
 
-// String names the attempt. Contexts that are derived from the Step print this text.
+// String returns a name of the attempt. Contexts that are derived from the Step print it.
 func (s *Step) String() string {
 	if s.run == nil && s.given() == nil {
 		return "kahn.Step of no run"
@@ -589,7 +587,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the attemptContext of the Step. If there is none, own makes one.
+// own returns the attemptContext of the Step. If there is none, own creates one.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x
@@ -606,7 +604,7 @@ func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 		s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	}
 	x := s.ctx.Load()
-	if x.timeout == nil { // a stop has made this attemptContext, and has not given it an alarm
+	if x.timeout == nil { // otherwise a stop has made this attemptContext without an alarm
 		x.timeout = &alarm{}
 	}
 	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}
@@ -620,7 +618,7 @@ func (s *Step) live() *liveContext {
 	return nil
 }
 
-// ended returns the cause with which the attempt's context ended, or nil if it has not ended.
+// ended returns the cause with which the attempt's context ended, or nil if the context has not ended.
 func (s *Step) ended() *stopCause {
 	switch s.state.Load() {
 	case stepActive:
@@ -649,7 +647,7 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// use makes the attemptContext of a Step that has none. The attemptContext includes a live context if the attempt has no deadline.
+// use makes the attemptContext of a Step that has none. If the attempt has no deadline, the attemptContext includes a live context.
 func (s *Step) use() *attemptContext {
 	if _, bound := s.Deadline(); bound {
 		return s.own()
@@ -673,8 +671,8 @@ func (s *Step) newLive() *liveContext {
 	return &c.liveContext
 }
 
-// returned ends the attempt's context because its step has returned, unless the context has ended before. returned drops the live context,
-// since the Result keeps the Step and would keep the context with it. The caller does not hold the run's lock.
+// returned ends the attempt's context because its step has returned, unless the context has already ended. It drops the live context, since the
+// Result keeps the Step and would also keep the context. The caller does not hold the run's lock.
 func (s *Step) returned() {
 	first := s.state.CompareAndSwap(stepActive, stepReturned)
 	x := s.ctx.Load()
@@ -689,7 +687,7 @@ func (s *Step) returned() {
 	}
 }
 
-// end ends the attempt's context, unless it has ended before. The caller does not hold the run's lock.
+// end ends the attempt's context, unless it has already ended. The caller does not hold the run's lock.
 func (s *Step) end(cause *stopCause) {
 	x := s.own()
 	x.cause.CompareAndSwap(nil, cause)
@@ -712,7 +710,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns the saved state of a step that was suspended, and the signal that answered the step, or nil.
+// resumption returns the saved state of a step that was suspended, and the signal that answered the step. The signal may be nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.Lock()
 	defer s.run.st.Unlock()
@@ -722,7 +720,7 @@ func (s *Step) resumption() (saved any, d *Decision) {
 	return nil, nil
 }
 
-// SavedState returns the state that the step gave to [Suspend] or [Expand], or nil.
+// SavedState returns the state that the step passed to [Suspend] or [Expand], or nil.
 func (s *Step) SavedState() any {
 	if c := s.given(); c != nil {
 		return c.SavedState
@@ -731,7 +729,7 @@ func (s *Step) SavedState() any {
 	return s.run.clone(saved)
 }
 
-// awaited returns the answers for AwaitRun. An answer with an error counts only in the attempt that got it.
+// awaited returns the answers to AwaitRun. An answer with an error counts only in the attempt that received it.
 func (s *Step) awaited() (list []store.Ended) {
 	if c := s.given(); c != nil {
 		return c.Awaited
@@ -756,9 +754,9 @@ func (s *Step) awaited() (list []store.Ended) {
 //		return nil, err
 //	}
 //
-// The caller's run must be [Durable] and share its store, a [store.Awaiter], with the other run. The store answers in the transaction that
-// ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle] if the runs
-// await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx belongs to no step.
+// The caller's run must be [Durable], and its store, a [store.Awaiter], must also contain the other run. The store answers in the transaction
+// that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle] if the runs
+// await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx does not belong to a step.
 // [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. An attempt may await several runs in turn.
 func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
@@ -783,7 +781,7 @@ func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	return RunPending, &suspendError{run: run}
 }
 
-// cycleText names the first and the last runs of a cycle.
+// cycleText returns the first and the last runs of a cycle as text.
 func cycleText(cycle []string) string {
 	const most = 5
 	var list []string
@@ -798,9 +796,9 @@ func cycleText(cycle []string) string {
 	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
-// Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which its join waited, the end of
-// its backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt was checked, and waited for
-// slots, for tokens and for the store. Call Queued only while the attempt runs.
+// Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which its join waited, the end of its
+// backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt was checked, and waited for slots, for
+// tokens and for the store. Queued must be called only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued
@@ -811,7 +809,7 @@ func (s *Step) Queued() time.Time {
 	return r.timeAt(r.readyAt(s.ref))
 }
 
-// Predecessor is a node that another node follows: see [Step.Predecessors].
+// Predecessor is a node that the step's node follows: see [Step.Predecessors].
 type Predecessor struct {
 	ID     string
 	Path   string // as in [Event]
@@ -848,9 +846,9 @@ func (s *Step) predecessors() []Predecessor {
 	return slices.Clip(list)
 }
 
-// Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it grows
-// each time that a process acquires the lease. A receiver of requests from steps can refuse an epoch lower than one that it has seen: such
-// a request comes from a process that has lost the run without noticing. Epoch returns 0 for a run that is not [Durable].
+// Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it increases each
+// time that a process acquires the lease. A receiver of requests from steps can refuse an epoch lower than an epoch it has already seen: such a
+// request comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes a Call from an attempt, and
-// [NewStep] makes a Step from a Call, in another process if need be. A coordinator with its own state may also fill in a Call.
+// Call is one attempt of one node as data: everything that its step can read from its [Step]. [Step.Call] makes a Call from an attempt, and
+// [NewStep] makes a Step from a Call, also in another process. A coordinator with its own state may also set the fields of a Call itself.
 //
 // In JSON, values have the form that Codec gives them. Errors keep their texts and the sentinel errors that they match; errors of failed
 // predecessors also keep their fields.
 type Call struct {
-	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are what Step's methods of these
-	// names return.
+	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of Step's methods of
+	// these names.
 	RunID          string        `json:"run_id"`
 	ID             string        `json:"id"`
 	Path           string        `json:"path"`
@@ -36,13 +36,13 @@ type Call struct {
 	Epoch          uint64        `json:"epoch,omitempty"`
 	Queued         time.Time     `json:"queued,omitzero"`
 	Predecessors   []Predecessor `json:"predecessors,omitempty"`
-	// Deadline is when the attempt, the node or the run is out of time; zero if never. It is the deadline of the step's context, and the
-	// run enforces it.
+	// Deadline is the earliest deadline of the attempt, the node and the run; zero if there is none. It is the deadline of the step's context,
+	// and the run enforces it.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Params are the parameters by name, and Upstream the values that predecessors delivered, by id.
 	Params   map[string]any `json:"-"`
 	Upstream map[string]any `json:"-"`
-	// Root are the root inputs. In a composite they are the composite's parameters.
+	// Root contains the root inputs. In a composite they are the composite's parameters.
 	Root map[string]any `json:"-"`
 	// Item and Index belong to the innermost map around the node, if InMap is set.
 	InMap bool `json:"in_map,omitempty"`
@@ -53,16 +53,16 @@ type Call struct {
 	Signal     any   `json:"-"`
 	SavedState any   `json:"-"`
 	LastErr    error `json:"-"`
-	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then what [Step.Compensated]
-	// returns.
+	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then the results of
+	// [Step.Compensated].
 	Compensating bool `json:"compensating,omitempty"`
 	Compensated  any  `json:"-"`
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, including the iteration, which [Step.Iteration] returns, too. [Step.Call] fills in all ancestors of
-	// the node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil,
-	// [Step.View] shows the Call's Config or Root instead, except the Config of a Compensating Call.
+	// View is the data of [Step.View], including the iteration, which [Step.Iteration] also returns. [Step.Call] includes all ancestors of the
+	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, [Step.View]
+	// shows the Call's Config or Root instead, except the Config of a Compensating Call.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets it to the run's codec; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -70,13 +70,13 @@ type Call struct {
 	early *early // inputs for which the node did not wait, or nil
 }
 
-// ViewData is what a [View] shows, as data: see [NewView] and [View.Data].
+// ViewData is the data of a [View]: see [NewView] and [View.Data].
 type ViewData struct {
 	ID        string         `json:"id"`
 	Config    any            `json:"-"`
 	Root      map[string]any `json:"-"` // the root inputs
 	Fired     bool           `json:"fired,omitempty"`
-	Trigger   any            `json:"-"` // the payload that the run was fired with, if Fired is set
+	Trigger   any            `json:"-"` // the payload with which the run was fired, if Fired is set
 	Iteration int            `json:"iteration,omitempty"`
 	RunStatus RunStatus      `json:"run_status"`
 	// Nodes are the ancestors, by id.
@@ -84,7 +84,7 @@ type ViewData struct {
 	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	asks *asking // replaces Root and Nodes in the View of a guard or a condition beside a State; else nil
+	asks *asking // replaces Root and Nodes in the View of a guard or a condition beside a State; otherwise nil
 }
 
 // node returns the data of an ancestor.
@@ -105,12 +105,12 @@ func (d *ViewData) root(name string) (value any, ok bool) {
 	return value, ok
 }
 
-// NodeData is what a [View] shows of a node.
+// NodeData is the data of a node in a [View].
 type NodeData struct {
 	Status Status
 	Output any
 	Err    error
-	// Decision is the signal that answered the node, see [View.Decision], or nil. [Plan.View] does not set it.
+	// Decision is the signal that answered the node, see [View.Decision], or nil. [Plan.View] does not set this field.
 	Decision *Decision
 	// Tolerated is true for a node that failed under ContinueOnFail, and for a superseded node: see [View.Unread].
 	Tolerated bool
@@ -121,16 +121,16 @@ func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
 
-// reporter receives what a step reports while it runs. In the process of the run, a [*Step] is a reporter.
+// reporter receives the reports of a step while it runs. In the process of the run, a [*Step] is a reporter.
 type reporter interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
 	Tokens(input, output int)
 }
 
-// NewStep returns a Step whose methods return what the Call says. Its context is ctx, which the host ends when the attempt must stop; nil
-// means [context.Background]. The last argument receives the step's deltas, logs and token counts; in the process of the run it may be the
-// attempt's [*Step]. If the last argument is nil, the deltas, logs and token counts are dropped.
+// NewStep returns a Step whose methods return the data in the Call. Its context is ctx, which the host cancels when the attempt must stop; nil
+// means [context.Background]. to receives the step's deltas, logs and token counts; in the process of the run it may be the attempt's [*Step]. If
+// to is nil, the deltas, logs and token counts are dropped.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -147,10 +147,10 @@ func NewStep(ctx context.Context, c Call, to interface {
 	return s
 }
 
-// NewView returns a View that shows the data.
+// NewView returns a View of the data.
 func NewView(d ViewData) View { return View{data: &d} }
 
-// given returns the Call from which the Step was made, nil for a Step of a run.
+// given returns the Call from which the Step was made. For a Step of a run it returns nil.
 func (s *Step) given() *Call {
 	if h := s.handed(); h != nil {
 		return h.call
@@ -182,10 +182,10 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, without the ancestors in the View. It is for steps that do not read results of ancestors from [Step.View].
-// It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the
-// ancestors they would take quadratic time. The View has only the predecessors with an error, for [Step.UpstreamErr], and the data that is
-// not about single nodes.
+// CallWithoutView is like Call, but the View contains no ancestors. It is meant for steps that do not read results of ancestors from [Step.View].
+// It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the ancestors
+// they would take quadratic time. The View contains only the predecessors with an error, for [Step.UpstreamErr], and the data that does not
+// belong to single nodes.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -210,7 +210,7 @@ func (s *Step) CallWithoutView() Call {
 	if c.View.Trigger, c.View.Fired = v.Trigger(); c.Compensating {
 		c.View.Config = v.Config()
 	}
-	if v.run != s.run { // the View of an item is the map's
+	if v.run != s.run { // the View of an item is the View of its map
 		c.View.Root = v.run.allInputs()
 	}
 	for _, p := range c.Predecessors {
@@ -221,10 +221,20 @@ func (s *Step) CallWithoutView() Call {
 	return c
 }
 
-// view returns what [Step.View] shows.
+// nodes lists the nodes about which the Call has data, in order.
+func (c *Call) nodes() []string {
+	ids := slices.Collect(maps.Keys(c.View.Nodes))
+	for _, p := range c.Predecessors {
+		ids = append(ids, p.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// view returns the data of [Step.View].
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // in a Call that undoes its node, Config may be that of the compensation
+	if d.Config == nil && !c.Compensating { // in a Call that undoes its node, Config may be the Config of the compensation
 		d.Config = c.Config
 	}
 	if d.Root == nil {
@@ -247,7 +257,7 @@ func (r *Run) allInputs() map[string]any {
 	return m
 }
 
-// Data returns what the View shows, as data. It takes time linear in the ancestors of the node.
+// Data returns the data of the View. It takes time linear in the ancestors of the node.
 func (v View) Data() ViewData {
 	switch {
 	case v.data != nil && v.data.asks != nil:
@@ -285,7 +295,7 @@ func (v View) tolerates(id string) bool {
 	return !v.run.st.Bad(r)
 }
 
-// ancestors lists the nodes that the View shows.
+// ancestors lists the nodes in the View.
 func (v View) ancestors() []string {
 	p := v.run.plan
 	if v.ref == everyNode {
@@ -294,7 +304,7 @@ func (v View) ancestors() []string {
 	return p.Ancestors(p.names[v.ref])
 }
 
-// The JSON forms. The embedded type, which has no methods, has the fields that package json writes itself; the other fields hold encoded
+// The JSON forms. Each embedded type, which has no methods, contains the fields that package json writes itself. The other fields contain encoded
 // values.
 type (
 	plainCall Call
@@ -336,8 +346,8 @@ type (
 	}
 )
 
-// formError changes the names in an error of package json: it replaces the form by the exported type, and removes the form's embedded type
-// from the path of the field.
+// formError changes the names in an error of package json: it replaces the form by the exported type, and removes the form's embedded type from
+// the path of the field.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -358,7 +368,7 @@ type values struct {
 	err   error
 }
 
-// failed keeps the error of a field, if there is one. If name is not empty, name is the part of the field that has the error.
+// failed records the error of a field, if there is one. If name is not empty, it is the part of the field with the error.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -410,7 +420,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors returns a copy of x with a codec that can write any error: the codec of x if that is a Types, otherwise a nil Types.
+// errors returns a copy of x with a codec that can encode any error: the codec of x if it is a Types, otherwise a nil Types.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:
@@ -538,9 +548,9 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 
 var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)
 
-// Reply is the result of an attempt as data, the answer to a [Call]. In JSON the error keeps its text, the sentinel errors that it matches,
-// and its meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
-// returned with [Expand] cannot be encoded; the error matches [ErrNotEncodable].
+// Reply is the result of an attempt as data, the answer to a [Call]. In JSON the error keeps its text, the sentinel errors that it matches, and
+// its meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step returned with
+// [Expand] cannot be encoded; the error matches [ErrNotEncodable].
 type Reply struct {
 	Value any
 	Err   error
@@ -548,9 +558,8 @@ type Reply struct {
 	Codec Codec
 }
 
-// Perform calls a step function with the attempt and returns its result; it turns a panic into a [*PanicError]. If the step calls
-// runtime.Goexit, the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. The context and
-// the last argument are as for [NewStep].
+// Perform calls a step function with the attempt and returns its result. It returns a panic as a [*PanicError]. If the step calls runtime.Goexit,
+// the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. ctx and to are as for [NewStep].
 func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -597,7 +606,7 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is when the step is entered again. Sleeps is set if no signal can end the wait before Until.
+	// Until is the time when the step is entered again. Sleeps is set if no signal can end the wait before Until.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
 	// Run is the id of the awaited run.
@@ -646,8 +655,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. UnmarshalJSON returns an error for null and for unknown
-// members, which could otherwise turn a failure into a success.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. It returns an error for null and for unknown members, since
+// these could turn a failure into a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)
@@ -663,7 +672,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 	return x.err
 }
 
-// error returns the error that writeError has written.
+// error returns the error that writeError has encoded.
 func (form *replyForm) error(x *values) error {
 	err := x.readError("error", "", form.Err)
 	switch {
@@ -696,7 +705,7 @@ func (form *replyForm) error(x *values) error {
 	return err
 }
 
-// countUndone counts that the node was undone. The caller holds the run's lock.
+// countUndone counts that the node was undone once more. The caller holds the run's lock.
 func (r *Run) countUndone(path string) {
 	x := r.outermost().undoes()
 	if x.times == nil {

@@ -20,37 +20,37 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Errors of stores. All but ErrStore are from package store.
+// The errors of stores. All except ErrStore come from package store.
 var (
-	// ErrFenced is returned for a write under a lease that has expired or was taken over.
+	// ErrFenced is returned for a write under a lease that has expired or was taken over by another owner.
 	ErrFenced = store.ErrFenced
 	// ErrLeased is returned if another owner holds the run.
 	ErrLeased = store.ErrLeased
 	// ErrUnknownRun is returned if the run is not stored.
 	ErrUnknownRun = store.ErrUnknownRun
-	// ErrRejected is returned if the store can never hold a value: the value is too large, or has characters that the store cannot
+	// ErrRejected is returned if the store can never contain a value: the value is too large, or contains characters that the store cannot
 	// represent.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable is returned by a store that cannot be used: it has no schema or another version's schema, its file is not a database, or
+	// ErrUnusable is returned by a store that cannot be used: it has no schema or the schema of another version, its file is not a database, or
 	// it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
-	// ErrStore is matched by the error of [Execute] if its process has left the run because the store did not answer, or if the run
-	// failed because of the store.
+	// ErrStore is matched by the error of [Execute] if its process has left the run because the store did not answer, or if the run failed
+	// because of the store.
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible once their transaction is
-// committed. If the store has a run with this id, see [RunID], the run continues from there, as under [Resume]. The error matches
-// [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
+// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible when their transaction is
+// committed. If the store contains a run with this id, see [RunID], the run continues from its stored state. Without a RunID each call begins a
+// new run. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as by [Encoding], whose default is
+// nil [Types].
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write in this process, and a write
-// answered with [ErrUnusable], are not repeated. After the last try kahn leaves the run, as [Run.Leave] does; the error matches [ErrStore],
-// and the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too; when it continues,
-// the node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses a write
-// for any other reason.
+// A write that the store does not answer is repeated until the lease expires, see [Lease]. The first write in this process, and a write answered
+// with [ErrUnusable], are not repeated. After the last attempt kahn leaves the run, as [Run.Leave] does; the error matches [ErrStore], and the
+// Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the node
+// fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
 //
-// When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's
-// cause. [CancelWithContext] cancels the run instead. docs/durable.md says what is repeated when the run continues.
+// When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
+// [CancelWithContext] cancels the run instead. docs/durable.md describes what is repeated when the run continues.
 func Durable(s store.Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -61,24 +61,24 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that already wait in a run that continues from a snapshot or a store, and gates that the run has not reached,
-// or reaches again in a redrive. Gates in composites can be answered only if the composites have begun. Each signal names its node by id,
-// by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the
-// graph is known. A gate keeps the deadline of its first wait; if the deadline has passed, the gate fails before any signal arrives.
+// EarlySignals answers nodes that wait when a run continues from a snapshot or a store. It also answers gates that the run has not reached, or
+// that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of signals name the nodes by id,
+// by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the graph is
+// known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
 //
-// Execute returns the same errors as [Run.Signal] for a node that takes no answer, [ErrDuplicateGate] if two signals name the same node,
-// and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
+// Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
+// [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
 
-// leastRetry and mostRetry bound the pause after a failure of the store. Each failure in a row doubles the pause.
+// leastRetry and mostRetry bound the pause after a failure of the store. Each successive failure doubles the pause.
 const (
 	leastRetry = time.Second
 	mostRetry  = time.Minute
 )
 
-// retryPause returns the pause after a number of failures in a row.
+// retryPause returns the pause after a number of successive failures.
 func retryPause(failures int) time.Duration {
 	return min(leastRetry<<min(failures-1, 10), mostRetry)
 }
@@ -86,15 +86,15 @@ func retryPause(failures int) time.Duration {
 // defaultLeaseTime is the length of a lease without the option Lease.
 const defaultLeaseTime = 30 * time.Second
 
-// Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, leaves that setting unchanged.
+// Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, keeps the current setting.
 //
-// The owner is a name. Since an owner may acquire a run that it already holds, a process that has the same name after a crash continues
-// its runs at once. But two processes with one name would take each other's runs away, so each process needs a distinct name. Default: a
-// unique name, made of the host's name, the process, the boot of the machine, and a random part.
+// The owner is a name. An owner may acquire a run that it already holds, so a process that has the same name after a crash continues its runs at
+// once. But two processes with the same name would take runs from each other, so each process needs a distinct name. Default: a unique name, made
+// of the host's name, the process, the boot of the machine, and a random part.
 //
-// The time is how long the lease lasts. The run renews the lease after a third of the time. If the lease runs out because the store is out
-// of reach, the run is left; if the run's process dies, another owner can acquire the run once the lease has run out, over store/sqlite at
-// once. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
+// The time is the duration of the lease. The run renews the lease after a third of the time. If the lease expires because the store cannot be
+// reached, the run is left. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is
+// a store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -116,7 +116,7 @@ func init() {
 	}
 }
 
-// machineAndProcess names this process for people who read a store.
+// machineAndProcess returns a name of this process for human readers of a store.
 var machineAndProcess = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -137,11 +137,11 @@ func (c *config) leaseOwner() string {
 	return machineAndProcess() + "/" + uuid.NewString()
 }
 
-// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. keep calls user code, so the
-// caller does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
+// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code, so the caller must
+// not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
 //
-// The caller stores the text beside the value until the text is written. So the codec, which may encrypt a value or send it
-// elsewhere, is called only once.
+// The caller keeps the text beside the value until the text is written. So the codec, which may encrypt a value or send it to another system, is
+// called only once.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if !r.cfg.checkValues {
 		return nil, nil
@@ -156,10 +156,10 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if err = guarded(func() error { return checker.CheckValue(text) }); errors.Is(err, ErrRejected) {
 		return nil, err
 	}
-	return text, nil // any other error shows when the text is committed
+	return text, nil // any other error is reported when the text is committed
 }
 
-// forgetTexts drops the texts of a node after its end is written.
+// forgetTexts drops the texts of a node after the end of the node is written.
 func (r *Run) forgetTexts(ref machine.Ref) {
 	x := r.extras[ref]
 	if x == nil {
@@ -170,7 +170,7 @@ func (r *Run) forgetTexts(ref machine.Ref) {
 	}
 }
 
-// outputText stores the text of a completed node's output in the node's pending write.
+// outputText adds the text of a completed node's output to the node's pending write.
 func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
 		d.pending(place{r, ref}).text = text
@@ -186,10 +186,9 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. The Snapshot can be displayed, encoded as JSON,
-// or repeated by [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches
-// [ErrUnknownRun] if the run is not stored or nothing has been written for it yet, and [ErrNotEnded] if it was created and has not
-// begun.
+// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. The Snapshot can be displayed, encoded as JSON, or repeated
+// by [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrUnknownRun] if the
+// run is not stored or nothing was written for it yet, and [ErrNotEnded] if it was created and has not begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -210,22 +209,23 @@ type StoredRun struct {
 	Labels   map[string]string
 	Parent   string
 	Status   RunStatus
-	Epoch    int // 1, and one more with each redrive; 0 if the run has not begun
-	// Created is when the run was created and Ended when it ended. WakeAt is when the run continues without an answer: the first of its
-	// backoffs and deadlines, or the time at which it may begin. Each is zero if there is no such time.
+	Epoch    int // 1, plus one for each redrive; 0 if the run has not begun
+	// Created is the time when the run was created, and Ended the time when it ended. WakeAt is the time when the run continues without an
+	// answer: the first of its backoffs and deadlines, or the time at which it may begin. Each is zero if there is no such time.
 	Created, Ended, WakeAt time.Time
-	// Compensation says how far the run has undone what its nodes have done: see [Run.Compensation].
+	// Compensation is the state of the run's compensations: see [Run.Compensation].
 	Compensation Compensation
-	// Usage is what the run's steps have used, by name, in all attempts that have ended, in whatever process; nil if nothing.
+	// Usage is the usage of the run's steps, by name, in all attempts that have ended, in any process. It is nil if nothing was used.
 	Usage Usage
-	// Counts is the number of nodes of the outermost graph in each status. It does not count idle nodes, since the store has no records
-	// of them.
+	// Counts maps each status to the number of nodes of the outermost graph with this status. It does not count idle nodes, since the store has
+	// no records of them.
 	Counts map[Status]int
-	// Waiting are the nodes that wait for an answer, as in the Result, but with Info as the JSON that the run's [Codec] has written.
+	// Waiting describes the nodes that wait for an answer, as in the Result, but Info is the JSON that the run's [Codec] has encoded, or nil if
+	// there is none.
 	Waiting []Wait
-	// Requests is the number of requests that were posted for the run and that it has not taken yet.
+	// Requests is the number of requests that were posted for the run and that the run has not taken yet.
 	Requests int
-	// Holder is the owner of the lease, usually the process that performs the run, and HeldUntil is when the lease runs out unless it is
+	// Holder is the owner of the lease, usually the process that performs the run. HeldUntil is the time when the lease expires unless it is
 	// renewed. They are zero if no process holds the run, or if the store does not implement [store.LeaseReader].
 	Holder    string
 	HeldUntil time.Time
@@ -289,7 +289,11 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
 		case n.Status == Suspended && n.Wait != nil:
-			list = append(list, *n.Wait)
+			wait := *n.Wait
+			if info, ok := wait.Info.(json.RawMessage); ok && string(info) == "null" {
+				wait.Info = nil // the node has no info
+			}
+			list = append(list, wait)
 		case !n.Status.Terminal():
 			list = waitsOf(list, n.Inside)
 		}
@@ -297,14 +301,14 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	return list
 }
 
-// ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be the run's, and
-// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded]
-// if the run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph
-// has a node that did not end in the run, since ReadResult runs no nodes.
+// ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's graph, see [Plan.Hash]; otherwise the
+// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be as in the run, and
+// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded] if the
+// run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph has a node that
+// did not end in the run, since ReadResult performs no nodes.
 //
-// The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
-// the first attempt, and its Duration lasts until the last attempt has ended.
+// The Result is the same as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
+// the first attempt, and its Duration lasts until the end of the last attempt.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -328,7 +332,7 @@ func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts .
 	return r.readEnded(x, stored.Status)
 }
 
-// load loads a run. It returns an error if nothing has been written for the run.
+// load loads a run. It returns an error if nothing was written for the run.
 func load(ctx context.Context, s store.Store, run string) (stored *store.Run, err error) {
 	switch {
 	case ctx == nil:
@@ -351,12 +355,12 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 	return stored, nil
 }
 
-// ErrNotDue is returned if, by the clock of this process, it is too early to begin a run: see NotBefore of [store.NewRun].
+// ErrNotDue is returned if, by the clock of this process, it is too early for a run to begin: see NotBefore of [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe gives a durable run labels (s.Labels) and a parent (s.Parent), the id of the run for which this one was started. [store.Admin]
-// finds runs by either. If Describe is given when the run continues, the new values replace the stored ones, but nil Labels and an empty
-// Parent replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
+// Describe sets the labels (s.Labels) of a durable run and its parent (s.Parent), the id of the run that has started this run. [store.Admin]
+// finds runs by either. If Describe is given when the run continues, the new values replace the stored ones, but nil Labels and an empty Parent
+// replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -383,10 +387,10 @@ func Describe(s store.Spec) Option {
 	})
 }
 
-// RunKey gives a durable run a key, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys,
-// and Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see
-// [Prepare]. A key given when the run continues replaces the stored one; "" replaces nothing. The run is refused with [ErrBadOption] if the
-// key is not UTF-8 or has more than [store.MaxKey] bytes.
+// RunKey sets the key of a durable run, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys, and
+// Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see [Prepare].
+// A key given when the run continues replaces the stored key; "" replaces nothing. The run is refused with [ErrBadOption] if the key is not UTF-8
+// or has more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -397,8 +401,8 @@ func RunKey(key string) Option {
 	})
 }
 
-// RunPriority gives a durable run a priority: among the due runs of one key, the runs with the highest priority begin first. The priority
-// is stored like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
+// RunPriority sets the priority of a durable run: among the due runs of one key, the runs with the highest priority begin first. The priority is
+// stored like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
 // [store.MaxPriority] or below -MaxPriority.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
@@ -410,7 +414,7 @@ func RunPriority(n int) Option {
 	})
 }
 
-// described replaces the config's Spec by a copy, and returns the copy for an option to change: other configs may share the original.
+// described replaces the config's Spec by a copy, and returns the copy. An option may change the copy, but other configs may share the original.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {
@@ -420,14 +424,14 @@ func (c *config) described() *store.Spec {
 	return &s
 }
 
-// Prepare returns a run for [store.Admin] to create, in any process; it performs nothing. It uses the options [RunID], [Inputs],
-// [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID the id is a new one. It returns the errors of
-// [Execute] about the graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute does not need the
-// option; the error matches [ErrUnknownTrigger] if the graph does not have the trigger.
+// Prepare returns a run for [store.Admin] to create, in any process; it performs nothing. It uses the options [RunID], [Inputs], [Encoding],
+// [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID it makes a new id. It returns the errors of [Execute] about the
+// graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute does not need this option; the error matches
+// [ErrUnknownTrigger] if the graph does not contain the trigger.
 //
-// Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches
-// [store.ErrMismatch] if it is given other inputs, [ErrGraphChanged] if the graph is another one and [AllowGraphChange] is not given, and
-// [ErrNotDue] if it is called before the run's NotBefore.
+// Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches [store.ErrMismatch]
+// if other inputs are given, [ErrGraphChanged] if the graph is another one and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is
+// called before the run's NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -450,7 +454,7 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	return store.NewRun{ID: r.ID(), Spec: spec}, err
 }
 
-// spec returns the Spec that a store keeps for the run. It calls user code.
+// spec returns the Spec of the run for the store. It calls user code.
 func (r *Run) spec() (s store.Spec, err error) {
 	if r.cfg.spec != nil {
 		s = *r.cfg.spec
@@ -470,7 +474,8 @@ func (r *Run) spec() (s store.Spec, err error) {
 	return s, err
 }
 
-// firedInput is the name of a member of the stored inputs: the trigger that fires the run, with its payload. No input has this name.
+// firedInput is the name of a member of the stored inputs. The member is the trigger that fires the run, with its payload. No input has this
+// name.
 const firedInput = "#fire"
 
 // addFiring adds the trigger and its payload to the stored inputs of a run.
@@ -489,8 +494,8 @@ func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// firingOf returns the trigger and the payload in a run's stored inputs; nil if there is none, or if a former version of kahn has begun
-// the run.
+// firingOf returns the trigger and the payload in a run's stored inputs. It returns nil if there are none, or if an older version of kahn has
+// begun the run.
 func firingOf(inputs json.RawMessage) (*firedState, error) {
 	var x struct {
 		Fired *firedState `json:"#fire"`
@@ -504,8 +509,8 @@ func firingOf(inputs json.RawMessage) (*firedState, error) {
 	return x.Fired, nil
 }
 
-// keepGiven encodes the inputs of a run over a store, and the payload of its trigger, so that no run begins with values that the store
-// cannot hold. It calls user code.
+// keepGiven encodes the inputs of a durable run, and the payload of its trigger, so that no run begins with values that the store cannot contain.
+// It calls user code.
 func (r *Run) keepGiven() (err error) {
 	c := r.cfg
 	if c.inputText, err = encodeInputs(c.inputs, r.keep); err != nil {
@@ -521,8 +526,8 @@ func (r *Run) keepGiven() (err error) {
 
 func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
 
-// encodeInputs encodes the inputs of a run as a JSON object, nil if there are none. The error names the first input, in order of names,
-// that cannot be encoded.
+// encodeInputs encodes the inputs of a run as a JSON object, or returns nil if there are none. If inputs cannot be encoded, the error names the
+// first of them by name.
 func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return nil, nil
@@ -544,7 +549,7 @@ func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage
 	return json.Marshal(texts)
 }
 
-// readInputs splits a JSON object of inputs into stored values, which the codec has not decoded yet.
+// readInputs splits a JSON object of inputs into stored values, which are not decoded yet.
 func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	if data == nil {
 		return nil, nil
@@ -575,8 +580,8 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	return inputs, nil
 }
 
-// adopt is called when a created run begins: it makes the run use the stored inputs and the stored trigger. It returns an error if the
-// options of r contradict what is stored.
+// adopt is called when a created run begins. It makes the run use the stored inputs and the stored trigger. It returns an error if the options of
+// r contradict the stored data.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
@@ -598,7 +603,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	has, err := encodeInputs(c.inputs, c.encode) // encode with the current codec, like the given inputs: the codec at the creation may have had another key
+	has, err := encodeInputs(c.inputs, c.encode) // encoded with the current codec, like the given inputs: at the creation the codec may have had another key
 	if err != nil {
 		return err
 	}
@@ -608,7 +613,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	return nil
 }
 
-// fireCreated fires a run with the trigger and the payload of its creation. If an option fires the run, too, it must name the same trigger.
+// fireCreated fires a run with the trigger and the payload from its creation. If an option also fires the run, it must name the same trigger.
 func (r *Run) fireCreated(created *store.Run) error {
 	f, err := firingOf(created.Inputs)
 	if f == nil || err != nil {
@@ -626,20 +631,20 @@ func (r *Run) fireCreated(created *store.Run) error {
 	return r.choosePlan()
 }
 
-// sameWorkflow returns an error if the stored run belongs to another workflow and the graph may not change. The plan's hash does not
-// cover the workflow's name.
+// sameWorkflow returns an error if the stored run belongs to another workflow and the graph must not change. The plan's hash does not cover the
+// workflow's name.
 func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil
 	}
-	if s.Workflow == "" && s.Plan == "" { // a former version of kahn has stored the run
+	if s.Workflow == "" && s.Plan == "" { // an older version of kahn has stored the run
 		return nil
 	}
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify records whether the next commit must write the run's Spec: the store has none, or has a different one. The parameter given
-// reports whether the host has given inputs to a continuing run.
+// specify records whether the next commit must write the run's Spec, because the store has no Spec or a different one. given reports whether the
+// host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
@@ -658,12 +663,12 @@ func (r *Run) specify(s *store.Spec, given bool) {
 	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
 }
 
-// Adoption lists what happens to the nodes when a run continues with another plan: which keep their results, which run, and which are
-// dropped. See [Adopt].
+// Adoption lists what happens to the nodes when a run continues with another plan: some keep their results, some run, and some are dropped. See
+// [Adopt].
 type Adoption struct {
 	Keep    []string    // the nodes that keep their results, in the order of declaration
 	Run     []AdoptNode // the nodes that run, in the order of declaration
-	Dropped []string    // the nodes that the run has begun and the new graph does not have, sorted
+	Dropped []string    // the nodes that the run has begun and that are not in the new graph, sorted
 }
 
 // AdoptNode is a node that runs when a run continues with another plan.
@@ -673,14 +678,15 @@ type AdoptNode struct {
 	After  string // the node that this node follows, if the Reason is AdoptFollows
 }
 
-// The values of Reason in an [AdoptNode]: why the node does not keep a result.
+// The values of Reason in an [AdoptNode]. They are the reasons why the node does not keep a result.
 const (
 	AdoptNoResult = "no_result" // the run has no result of the node: the node is new, or has not completed
-	AdoptChanged  = "changed"   // the declaration of the node differs, or its in-edges or its inside do
-	AdoptFollows  = "follows"   // the node follows a node that runs anew
+	AdoptChanged  = "changed"   // the declaration of the node differs, or its in-edges or the nodes inside it differ
+	AdoptFollows  = "follows"   // the node follows a node that runs again
 )
 
-// AdoptPreview returns what [Adopt] would do to the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no values.
+// AdoptPreview returns the Adoption that [Adopt] would perform on the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no
+// values.
 func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	switch {
 	case !p.isCompiled():
@@ -718,7 +724,7 @@ func otherWorkflow(run, workflow string, p *Plan) error {
 	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
 }
 
-// adoption compares the run's nodes with the plan's.
+// adoption compares the run's nodes with the nodes of the plan.
 func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	d := redo{Strict: true}
 	again, err := d.outermost(p, nodes, nil)
@@ -764,7 +770,7 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// follows returns the id of the rerun node that makes the ended node ref run again, or "" if ref failed or is the end node.
+// follows returns the id of the rerun node because of which the ended node ref runs again, or "" if ref failed or is the end node.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin
@@ -777,18 +783,17 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt lets a stored run continue with this version of its graph, although it has begun under another one. A node keeps its result, with
-// everything inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no
-// node that runs. All other nodes run anew. [AdoptPreview] returns the same Adoption beforehand, and docs/operating.md has all rules. Go
-// functions have no hash: a node whose function has changed keeps its result, unless its declaration changes, too, such as its Config.
+// Adopt lets a stored run continue with this version of its graph, although it has begun under another version. A node keeps its result, and the
+// nodes inside it theirs, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and does not follow a
+// node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand, and docs/operating.md contains all
+// rules. Go functions have no hash: a node whose function has changed keeps its result, unless its declaration, such as its Config, also changes.
 //
-// Adopt performs nothing: one transaction removes the results that are not kept, stores the new plan, and makes the run due. If the
-// transaction fails, the run is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding]
-// and [Lease].
+// Adopt performs no node: one transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
+// fails, the run is unchanged. For a run that has not begun, Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the
-// run has ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another
-// workflow, [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
+// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the run has
+// ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,
+// [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -850,7 +855,7 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	n.Plan = p.Hash()
 	err = guarded(func() error { _, _, err := s.Create(ctx, n); return err })
 	switch {
-	case errors.Is(err, store.ErrExists): // the run was sent a request, or has begun since
+	case errors.Is(err, store.ErrExists): // a request was posted for the run, or the run has begun since then
 		return nil, fmt.Errorf("%w: run %s has begun, or has requests that it takes when it begins: %w", ErrLeased, quoteID(run), err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
@@ -859,7 +864,7 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	return a, err
 }
 
-// adopt prepares the restoration for another plan: it removes the nodes that run anew, and the nodes that the plan does not have.
+// adopt prepares the restoration for another plan: it removes the nodes that run again, and the nodes that are not in the plan.
 func (x *restoration) adopt(p *Plan, c *config) error {
 	file := &x.file
 	if err := file.adoptable(p); err != nil {

@@ -48,8 +48,8 @@ func (s *stress) settings() {
 	s.grace, s.cleanup = 5*time.Second, 30*time.Second
 	s.options = []kahn.Option{s.mode, s.failures, s.rule, s.stopMode, kahn.Limit(limit), random(0.25)}
 	if !s.one(4) {
-		// With a grace of zero, Wait would not wait for the sink either.
-		if s.grace = pick(s, time.Nanosecond, 5*ms, 20*ms); !s.listen {
+		// With a grace of zero, Wait would not even wait for the sink.
+		if s.grace = pick(s, time.Microsecond, 5*ms, 20*ms); !s.listen {
 			s.grace = pick(s, 0, 5*ms, 20*ms)
 		}
 		s.options = append(s.options, kahn.CancelGrace(s.grace))
@@ -95,7 +95,7 @@ func (s *stress) retry() kahn.Retry {
 	return r
 }
 
-// node draws the node with a number. It follows nodes with smaller numbers.
+// node draws the node with the given number. The node follows nodes with smaller numbers.
 func (s *stress) node(number int) {
 	n := &stressNode{Node: kahn.Node{ID: fmt.Sprintf("%d@%d", number, s.seed)}}
 	s.nodes = append(s.nodes, n)
@@ -183,7 +183,7 @@ func (s *stress) guardOf(n *stressNode) {
 	}
 }
 
-// condition makes the node a condition with a Go test, which takes no time since it cannot be stopped.
+// condition makes the node a condition with a Go test. The test takes no time, since it cannot be stopped.
 func (s *stress) condition(n *stressNode) {
 	a := attemptAct{end: pick(s, endOK, endOK, endOK, endNoSuchPath, endError, endPanic, endGoexit)}
 	label := pick(s, "a", "b")
@@ -191,7 +191,7 @@ func (s *stress) condition(n *stressNode) {
 	n.Test = func(kahn.View) (any, error) { return s.conclude(a.end, 0, errFault, label) }
 }
 
-// perform gives the node a step of its own or the run's step, and draws the properties of the step.
+// perform lets the node use its own step or the run's step, and draws the properties of the step.
 func (s *stress) perform(n *stressNode) {
 	if s.one(2) {
 		n.Do = s.step
@@ -261,7 +261,7 @@ func (s *stress) attempt(n *stressNode) attemptAct {
 func (s *stress) end(number int) {
 	n := &stressNode{Node: kahn.Node{ID: fmt.Sprintf("%d@%d", number, s.seed), Kind: kahn.KindEnd}}
 	for _, before := range s.nodes {
-		n.preds = append(n.preds, before.ID) // implied for the end node, which comes after all others
+		n.preds = append(n.preds, before.ID) // implied for the end node, which comes after all other nodes
 	}
 	s.perform(n)
 	s.nodes = append(s.nodes, n)
@@ -311,8 +311,8 @@ func (s *stress) group() {
 	}
 }
 
-// host draws the actions of the host on the run. If a step hangs, the caller's context ends eventually, which interrupts the step whatever
-// the options are; cleanup nodes have a timeout.
+// host draws the actions of the host on the run. If a step hangs, the caller's context ends eventually, which interrupts the step with any
+// options. Cleanup nodes have a timeout.
 func (s *stress) host() {
 	s.caller = pick(s, "background", "cancel", "cancel", "deadline")
 	for range pick(s, 0, 0, 1, 1, 2) {

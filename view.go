@@ -11,25 +11,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of the node's
-// ancestors. Behind a join that decides early, an ancestor may still be running; the View then shows its current status.
+// View is the part of a run that a guard, a condition or a step can see: the node itself, root inputs, and the results of the node's ancestors.
+// If a join decided early, an ancestor may still be running; the View then shows its current status.
 //
-// For a node that is not an ancestor, Status returns [Idle], Output, Err and Decision return nil, and the guard or condition that asked
-// fails with [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError].
-// [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails
-// in the same way, with [ErrUnknownInput]. To ask for a node that a trigger has pruned is no error. The View of a [Step] returns these
-// values without an error.
+// For a node that is not an ancestor, Status returns [Idle], Output, Err and Decision return nil, and the guard or condition that asked fails
+// with [ErrNotAncestor]. When a guard fails, its GuardErrors applies; a condition or the test of a loop fails with [CauseConditionError].
+// [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the
+// same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns the same values
+// without an error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
-// ancestor without asking for the ancestor's status or error, too: see [View.Unread].
+// ancestor without also asking for the ancestor's status or error: see [View.Unread].
 type View struct {
-	data  *ViewData // for a View that was made from data and has no run; else nil
+	data  *ViewData // for a View that was made from data and has no run; otherwise nil
 	run   *Run
 	ref   machine.Ref
-	judge bool // the View belongs to a guard, a condition or the test of a loop
-	blind bool // the View belongs to a guard that is a text, which may read the output of a failed node, see Unread
+	judge bool // whether the View belongs to a guard, a condition or the test of a loop
+	blind bool // whether the View belongs to a guard that is a text, which may read the output of a failed node, see Unread
 
-	reader *Step // for a memoized node: the Step, which records what is read through the View; else nil
+	reader *Step // for a memoized node: the Step, which records everything that is read through the View; otherwise nil
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -40,7 +40,7 @@ func (v View) ID() string {
 	return v.node().ID
 }
 
-// everyNode is the ref of the View of a loop's test, which sees all nodes of its run.
+// everyNode is the ref for the View of a loop's test, which sees all nodes of its run.
 const everyNode machine.Ref = math.MaxInt32
 
 // node returns the node to which the View belongs.
@@ -82,7 +82,7 @@ func (v View) Root(name string) (value any, ok bool) {
 	return v.run.clone(value), ok
 }
 
-// Trigger returns the payload that the run was fired with. ok is false for a run that no trigger fired.
+// Trigger returns the payload with which the run was fired. ok is false for a run that no trigger fired.
 func (v View) Trigger() (payload any, ok bool) {
 	if v.data != nil {
 		return v.data.Trigger, v.data.Fired
@@ -95,7 +95,7 @@ func (v View) Trigger() (payload any, ok bool) {
 	return nil, false
 }
 
-// Has reports whether id names an ancestor.
+// Has reports whether id is the id of an ancestor.
 func (v View) Has(id string) bool {
 	if v.data != nil {
 		_, ok := v.data.node(id)
@@ -177,8 +177,8 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// Decision returns the signal that answered an ancestor, which is a gate or a step that waited: its value, its sender and the sender's
-// comment. It returns nil if no signal answered the node, for example after the Timeout of a gate. [NodeResult] has the same Decision.
+// Decision returns the signal that answered an ancestor, which is a gate or a step that waited: its value, its sender and the sender's comment.
+// It returns nil if no signal answered the node, for example after the Timeout of a gate. [NodeResult] contains the same Decision.
 func (v View) Decision(id string) *Decision {
 	if v.data != nil {
 		return clonePtr(v.given(id).Decision)
@@ -199,13 +199,13 @@ func (v View) Decision(id string) *Decision {
 	return d
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads only the output of this ancestor,
-// and not its status or error. Without this error, the function could mistake the nil that Output returns for a failed node for an output.
-// The error matches [ErrUnreadFailure] and names the node and its cause.
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor without
+// asking for the ancestor's status or error. For a failed node, Output returns nil. Without this error, the function could mistake this nil for
+// an output. The error matches [ErrUnreadFailure] and contains the node and its cause.
 //
 // Unread returns nil if the node is not an ancestor, is superseded, failed under ContinueOnFail, or has neither failed nor been aborted or
-// cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the
-// node's status nor its error, the expression calls Unread for that node, even if the evaluation does not reach the output.
+// cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the node's
+// status nor its error, the expression calls Unread for the node, even if the evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -258,18 +258,30 @@ func unreadError(id string, err error, mayJoin bool) error {
 	if mayJoin {
 		ways += ", or set Join: AllSucceeded to be stopped by failures"
 	}
-	return fmt.Errorf("%w: the output of node %s was read, and it has none (%s): %s", ErrUnreadFailure, quoteID(id), errorText(err), ways)
+	return &unreadFailure{fmt.Sprintf("%v: the output of node %s was read, and it has none (%s): %s", ErrUnreadFailure, quoteID(id), errorText(err), ways), err}
 }
 
-// asks records that a guard or a condition asked for the status or the error of a node. The caller holds the run's lock.
+// unreadFailure is the error of a function that has read the output of a failed node. It matches ErrUnreadFailure and the node's error.
+type unreadFailure struct {
+	text string
+	err  error
+}
+
+// Error returns the text, which has a shortened form of the node's error.
+func (e *unreadFailure) Error() string { return e.text }
+
+// Unwrap returns ErrUnreadFailure and the error of the failed node.
+func (e *unreadFailure) Unwrap() []error { return []error{ErrUnreadFailure, e.err} }
+
+// asks records that a guard or a condition has asked for the status or the error of a node. The caller holds the run's lock.
 func (v View) asks(r machine.Ref) {
 	if v.judge && v.run.st.Bad(r) {
 		v.run.slipsOf(v.ref).ask(r)
 	}
 }
 
-// RunStatus returns the final status of the run, as computed from its nodes. RunStatus is for the end node, which runs after all other
-// nodes; for other nodes it returns [RunRunning].
+// RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which runs after all other nodes; for
+// other nodes it returns [RunRunning].
 func (v View) RunStatus() RunStatus {
 	if v.data != nil {
 		return v.data.RunStatus
@@ -283,10 +295,11 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor returns the node with this id if the View may show it.
+// ancestor returns the node with this id. It reports whether the View may show the node.
 func (v View) ancestor(id string) (machine.Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
-// sees returns the node with this id if r may see it. It takes constant time if the intervals of [machine.Net.IsAncestor] decide.
+// sees returns the node with this id. It reports whether r may see the node. It takes constant time if the intervals of [machine.Net.IsAncestor]
+// decide.
 func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	target, ok := p.find(id)
 	if !ok || target >= r {
@@ -298,7 +311,7 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	return noRef, false
 }
 
-// ask is like ancestor, but records an error if the node is not an ancestor.
+// ask is like ancestor, but records an error if the View must not show the node.
 func (v View) ask(id string) (machine.Ref, bool) {
 	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
@@ -314,11 +327,11 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are the possible mistakes in what a guard or a condition asked its View during one evaluation. K identifies nodes.
+// slips are the possible mistakes that a guard or a condition makes in its questions to the View during one evaluation. K identifies nodes.
 type slips[K comparable] struct {
-	err   error // the error of the first question about something that the function may not see
+	err   error // the error for the first question about something that the function must not see
 	seen  []K   // the failed nodes whose outputs the function read, in order
-	asked []K   // the failed nodes whose status or error the function asked for
+	asked []K   // the failed nodes for whose status or error the function asked
 }
 
 func (s *slips[K]) read(k K) {
@@ -333,7 +346,7 @@ func (s *slips[K]) ask(k K) {
 	}
 }
 
-// unread returns the first failed node whose output was read without asking for its status or error.
+// unread returns the first failed node whose output was read without a question for its status or error.
 func (s *slips[K]) unread() (k K, ok bool) {
 	for _, k := range s.seen {
 		if !slices.Contains(s.asked, k) {
@@ -357,8 +370,8 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	return s
 }
 
-// noteSlip keeps the first error of a guard or a condition that asked for something it may not see. The caller of the guard or condition
-// reads it with slip.
+// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The caller of the guard or condition reads
+// this error with slip.
 func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -396,8 +409,8 @@ func (r *Run) slip(ref machine.Ref, err error) error {
 	return joinSlip(s.err, err)
 }
 
-// notAncestor returns the error for a node that is not an ancestor of r. It searches for a similar name only among the nearest ancestors,
-// so that a mistake in a large graph costs no more than in a small one.
+// notAncestor returns the error for a node that is not an ancestor of r. It searches for a similar name only among the nearest ancestors, so that
+// a mistake takes no more time in a large graph than in a small one.
 func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	const most = 50
 	var near []string
@@ -419,11 +432,11 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
 }
 
-// Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a
-// list from JSON, or the output of a map, to a list with T's element type; no element may be null. Otherwise the error matches [ErrType] if
-// the value has another type, and [ErrNoValue] if there is no value; the error says why: the node has no such parameter, nothing was
-// delivered, or the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error
-// matches [ErrTooEarly] instead.
+// Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a list
+// from JSON, or the output of a map, to a list with T's element type; no element may be null. The error matches [ErrType] if the value has
+// another type. It matches [ErrNoValue] if there is no value, and contains the reason: the node has no such parameter, nothing was delivered, or
+// the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly]
+// instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
@@ -441,7 +454,7 @@ func Root[T any](s *Step, name string) (T, error) {
 	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
 }
 
-// noParam returns an error that says why the step has no value for a parameter.
+// noParam returns an error with the reason why the step has no value for a parameter.
 func (s *Step) noParam(name string) error {
 	if err := s.tooEarly("", name); err != nil {
 		return err
@@ -461,21 +474,21 @@ func (s *Step) noParam(name string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
 
-// early are the edges that had not resolved when a node's early join started the node.
+// early contains the edges that had not resolved when a node's early join started the node.
 type early struct {
 	Join  string      `json:"join"`
 	Edges []earlyEdge `json:"edges"`
 }
 
-// earlyEdge describes an edge that had not resolved when the early join started the node: its source, the parameter that it would feed,
-// and the source's current status.
+// earlyEdge describes an edge that had not resolved when the early join started the node: its source, the parameter to which it leads, and the
+// source's current status.
 type earlyEdge struct {
 	From   string `json:"from"`
 	Param  string `json:"param,omitempty"`
 	Status Status `json:"status"`
 }
 
-// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing counts only while its source has not
+// early returns the edges for which the node did not wait, or nil. It includes an edge that would deliver nothing only while its source has not
 // ended.
 func (s *Step) early() *early {
 	r, ref, flags := s.run.home(s.ref, s.flags)
@@ -502,7 +515,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id; else nil.
+// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id. Otherwise it returns nil.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {
@@ -537,7 +550,7 @@ func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	return slices.Compact(names)
 }
 
-// undelivered describes the sources of a parameter: those that have not completed, and those whose outputs lack the edge's Key.
+// undelivered returns, as text, the sources of a parameter that have not completed, and the sources whose outputs lack the edge's Key.
 func (s *Step) undelivered(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder
@@ -564,8 +577,8 @@ func (s *Step) undelivered(name string) string {
 	return b.String()
 }
 
-// lackedKey describes the members of the source's output if the edge's Key is not among them. ok is false if the source did not complete or
-// has the key.
+// lackedKey returns, as text, the members of the source's output if the edge's Key is not among them. ok is false if the source did not complete
+// or has the key.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)
@@ -580,7 +593,7 @@ func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
 }
 
-// noUpstream returns an error that says why no edge from a node has delivered a value.
+// noUpstream returns an error with the reason why no edge from a node has delivered a value.
 func (s *Step) noUpstream(id string) error {
 	if err := s.tooEarly(id, ""); err != nil {
 		return err
@@ -588,7 +601,7 @@ func (s *Step) noUpstream(id string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
 }
 
-// emptyEdge returns why no edge from a node delivered a value: there is no edge, or it resolved in time and delivered nothing.
+// emptyEdge returns why no edge from a node delivered a value: there is no such edge, or it resolved in time and delivered nothing.
 func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))

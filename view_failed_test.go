@@ -3,16 +3,16 @@ package kahn_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestPanicOfAConditionAfterAFailure: a condition that panics because a failed node has no output fails with the cause, and not only with
-// the panic.
+// TestPanicOfAConditionAfterAFailure: a condition panics because a failed node has no output. Its error contains the failure of that node and the
+// panic.
 func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 	t.Parallel()
 	declined := errors.New("declined")
@@ -23,6 +23,7 @@ func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 	for name, opts := range map[string][]kahn.Option{"eager": nil, "waves": {kahn.Waves}} {
 		res, err := kahn.Execute(t.Context(), node(func(v kahn.View) (bool, error) { return v.Output("order").(int) > 9, nil }), none, opts...)
 		require.ErrorIs(t, err, kahn.ErrUnreadFailure, name)
+		require.ErrorIs(t, err, declined, name)
 		require.ErrorContains(t, err, `the output of node "order" was read, and it has none (node "order": step_error: declined)`, name)
 		require.ErrorContains(t, err, "panic: interface conversion", name)
 		n, _ := res.Node("big?")
@@ -41,25 +42,57 @@ func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestUpstreamErrOfNoAncestor: a step that asks for the error of a node that is not before it gets nil, and the log says so.
+// TestUpstreamErrOfNoAncestor: a step that asks for the error of a node that is not an ancestor gets an error that lists the ancestors, also
+// in a map; a pruned node has no error.
 func TestUpstreamErrOfNoAncestor(t *testing.T) {
 	t.Parallel()
-	var logged []string
-	g := new(kahn.Graph).Add(
-		kahn.Node{ID: "pay", Do: func(_ context.Context, _ *kahn.Step) (any, error) { return nil, errors.New("declined") }},
-		kahn.Node{ID: "sorry", In: []kahn.Edge{{From: "pay", On: kahn.OnFailure}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
-			if s.UpstreamErr("pay") == nil || s.UpstreamErr("pya") != nil {
-				return nil, errors.New("wrong")
-			}
-			return nil, nil
-		}})
-	_, err := kahn.Execute(t.Context(), g, none, kahn.OnEvent(func(e event.Event) {
-		if r, ok := e.Payload.(event.LogRecord); ok {
-			logged = append(logged, r.Level.String()+" "+r.Message)
+	asks := func(_ context.Context, s *kahn.Step) (any, error) {
+		require.ErrorContains(t, s.UpstreamErr("pay"), "declined")
+		require.NoError(t, s.UpstreamErr("web"))
+		for id, want := range map[string]string{
+			"pya":   `not an ancestor: "pya"; did you mean "pay"? (there is "pay", "mail")`,
+			"later": `not an ancestor: "later": no edge leads from it to this node, directly or through others`,
+		} {
+			err := s.UpstreamErr(id)
+			require.ErrorIs(t, err, kahn.ErrNotAncestor)
+			require.EqualError(t, err, want)
 		}
-	}))
+		_, _, err := kahn.UpstreamItems[int](s, "pya")
+		require.ErrorIs(t, err, kahn.ErrNoValue)
+		require.ErrorContains(t, err, `upstream "pya": no value: no edge from it leads to this node; did you mean "pay"?`)
+		return nil, nil
+	}
+	caught := []kahn.Edge{{From: "pay", On: kahn.OnFailure}}
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "web", Kind: kahn.KindTrigger}, kahn.Node{ID: "mail", Kind: kahn.KindTrigger},
+		kahn.Node{ID: "pay", After: []string{"mail"}, Do: func(_ context.Context, _ *kahn.Step) (any, error) { return nil, errors.New("declined") }},
+		kahn.Node{ID: "sorry", Do: asks, In: append(caught, kahn.Edge{From: "web", DataOnly: true})},
+		kahn.Node{ID: "each", Do: asks, In: append(caught, kahn.Edge{From: "web", DataOnly: true}), Params: map[string]any{"list": []int{1}}, Map: &kahn.Map{Over: "list"}},
+		kahn.Node{ID: "later", After: []string{"sorry"}})
+	res, err := kahn.Execute(t.Context(), g, none, kahn.Fire("mail", nil))
 	require.NoError(t, err)
-	require.Equal(t, []string{`WARN UpstreamErr: not an ancestor: "pya"; did you mean "pay"? (there is "pay")`}, logged)
+	for _, id := range []string{"sorry", "each"} {
+		n, _ := res.Node(id)
+		require.Equal(t, kahn.Completed, n.Status, id)
+	}
 }
+
+// TestUpstreamErrOfACall: a step in another process does not know the graph. If it asks for a node that is not in the Call, this is logged.
+func TestUpstreamErrOfACall(t *testing.T) {
+	t.Parallel()
+	var to notes
+	s := kahn.NewStep(t.Context(), kahn.Call{ID: "sorry", Predecessors: []kahn.Predecessor{{ID: "pay"}}}, &to)
+	require.NoError(t, s.UpstreamErr("pay"))
+	require.Empty(t, to)
+	require.NoError(t, s.UpstreamErr("pya"))
+	require.Equal(t, notes{`WARN UpstreamErr: the call has no node "pya"; did you mean "pay"? (there is "pay")`}, to)
+}
+
+// notes records what a step logs.
+type notes []string
+
+func (n *notes) Log(level slog.Level, message string) { *n = append(*n, level.String()+" "+message) }
+func (*notes) Emit(any)                               {}
+func (*notes) Tokens(int, int)                        {}
 
 func none(context.Context, *kahn.Step) (any, error) { return nil, nil }

@@ -1,5 +1,5 @@
-// Command bench measures the cost of kahn: against an executor written by hand for the purpose, against the version with
-// errgroup and channels that people write first, and against other libraries. README.md explains the method and the tables.
+// Command bench compares the cost of kahn with the cost of a hand-written executor, of the version with errgroup and channels that most people
+// would write first, and of other libraries. README.md explains the method and the tables.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, signals, lookers or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")
 	runs := flags.Int("runs", 100_000, "the runs of the table operating")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
@@ -118,7 +118,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	return true, nil
 }
 
-// divisor returns the number by which all sizes in the table "scale" are divided: 100 with -quick, otherwise 1.
+// divisor returns the number by which all sizes in the table "scale" are divided: 100 with -quick, and otherwise 1.
 func divisor(quick bool) int {
 	if quick {
 		return 100

@@ -14,10 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// tenants measures how long Due takes over PostgreSQL, by the number of keys that the runs have.
+// tenants measures how long Due takes over PostgreSQL, depending on the number of keys of the runs. It also measures the cost of a limit that
+// Runners share.
 func tenants(out io.Writer, rounds int) error {
 	t := table{header: []string{"keys", "runs of each that are due", "Due, ms"}}
 	err := onServer(func(s *server) error {
+		if err := sharedThroughput(out, s, rounds); err != nil {
+			return err
+		}
 		for _, x := range []struct{ keys, runs int }{{0, 100_000}, {50, 20}, {50, 2_000}, {1_000, 100}} {
 			took, err := s.dueOf(x.keys, x.runs, max(rounds, 5))
 			if err != nil {
@@ -43,7 +47,7 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf returns the median time of Due for pending runs of one workflow. Five runs of each key have had their turns and have ended.
+// dueOf returns the median time of Due for pending runs of one workflow. Before, five runs of each key have had their turns and have ended.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {

@@ -37,8 +37,7 @@ func awaits(id string, runs ...string) kahn.Node {
 	}}
 }
 
-// A process dies at each write of awaiting runs and of awaited runs: each waiting run gets its answer once, after the awaited run has
-// ended.
+// A process dies at each write of the waiting and the awaited runs. Each waiting run gets its answer once, after the awaited run has ended.
 func TestAwaitAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {
@@ -87,7 +86,7 @@ func TestAwaitAtEveryWrite(t *testing.T) {
 	})
 }
 
-// A step keeps earlier answers while it awaits a run, and a signal does not end the wait.
+// A step keeps the answers of earlier awaits while it awaits another run, and a signal does not end the wait.
 func TestAwaitKeeps(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestAwaitKeeps(t *testing.T) {
 
 		stored, err := s.Load(t.Context(), "waiting")
 		require.NoError(t, err)
-		var elsewhere store.Memory // has no await for the run, and does not have the other run
+		var elsewhere store.Memory // holds neither the awaited run nor the wait for it
 		require.NoError(t, elsewhere.Insert(t.Context(), stored))
 		_, err = kahn.Execute(t.Context(), flow("w"), step, kahn.Durable(&elsewhere), kahn.RunID("waiting"))
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
@@ -132,12 +131,12 @@ func TestAwaitKeeps(t *testing.T) {
 		require.NoError(t, err)
 		res, err := kahn.Execute(t.Context(), flow("w"), step, opts...)
 		require.NoError(t, err)
-		require.Equal(t, []any{"completed", "yes", "state"}, res.Output)
+		require.Equal(t, []any{"completed", "yes", "state"}, res.Output())
 	})
 }
 
-// An answer has no effect if it comes too late for a node that was stopped, or that waits for something else by then. A cycle that was
-// given up is not a cycle.
+// An answer has no effect if its node was stopped meanwhile, or waits for something else. A cycle of waits is gone once one of its nodes gives up
+// waiting.
 func TestAwaitGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -169,17 +168,17 @@ func TestAwaitGivenUp(t *testing.T) {
 		res, err := two.Wait()
 		require.NoError(t, err)
 		x, _ := res.Node("x")
-		require.Equal(t, []any{"cancelled"}, x.Output) // otherwise it would be a cycle
+		require.Equal(t, []any{"cancelled"}, x.Output) // otherwise the two runs would form a cycle
 		res, err = three.Wait()
 		require.NoError(t, err)
-		require.Equal(t, []any{one.Status().String()}, res.Output)
+		require.Equal(t, []any{one.Status().String()}, res.Output())
 		requests, err := s.LoadRequests(t.Context(), "one", 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, requests)
 	})
 }
 
-// A node that another one has superseded awaits no run any more.
+// A node that was superseded by another node awaits no run.
 func TestSupersededNodeAwaitsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestSupersededNodeAwaitsNothing(t *testing.T) {
 	})
 }
 
-// The error of a long cycle names its first runs and the last one, and counts the others.
+// The error of a long cycle names its first runs and its last run, and counts the runs between.
 func TestAwaitLongCycle(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "of eight", func(t *testing.T) {
@@ -234,10 +233,10 @@ func TestAwaitLongCycle(t *testing.T) {
 	})
 }
 
-// bareInbox is an inbox that is not a [store.Awaiter].
+// bareInbox is an inbox that does not implement [store.Awaiter].
 type bareInbox struct{ store.Inbox }
 
-// A step gets an error where no run can be awaited, also after it was suspended elsewhere.
+// A step gets an error if the store cannot await runs, even if an earlier life of the run had a store that can.
 func TestAwaitNowhere(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]kahn.Option{
@@ -265,7 +264,7 @@ func TestAwaitNowhere(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrNoAwait)
 }
 
-// A step that is performed elsewhere awaits runs through its call and its reply.
+// If another process performs a step, the step awaits runs through its Call and its Reply.
 func TestAwaitElsewhere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "as data", func(t *testing.T) {
@@ -294,6 +293,6 @@ func TestAwaitElsewhere(t *testing.T) {
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.NoError(t, err)
-		require.Equal(t, []any{"failed", "unknown"}, res.Output)
+		require.Equal(t, []any{"failed", "unknown"}, res.Output())
 	})
 }

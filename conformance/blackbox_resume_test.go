@@ -27,7 +27,7 @@ func (r trial) inside(want string) {
 	}
 }
 
-// waits expects the paths of the waiting nodes, in the Result and in its Snapshot.
+// waits expects the paths of the waiting nodes in the Result and in its Snapshot.
 func (r trial) waits(want ...string) {
 	r.t.Helper()
 	if got := waitIDs(r.Waiting); !slices.Equal(got, want) || !slices.Equal(r.Snapshot().Waiting(), want) {
@@ -53,7 +53,7 @@ func (k *keys) record(step kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// check expects one key for each path, and different keys for different paths.
+// check expects that each path always had the same key, and that different paths had different keys.
 func (k *keys) check(t *testing.T) {
 	t.Helper()
 	owner := map[string]string{}
@@ -70,8 +70,8 @@ func (k *keys) check(t *testing.T) {
 	}
 }
 
-// matryoshka returns a map in a loop in a sub-graph, whose items wait for a signal in each of two iterations. tests counts the calls of the
-// loop's test.
+// matryoshka returns a map in a loop in a sub-graph. In each of two iterations the items of the map wait for a signal. tests counts the calls of
+// the loop's test.
 func matryoshka(tests *int) *kahn.Graph {
 	item := graph(after("x"), gate("g", "x"), after("y", "g"))
 	m := mapped("M", numbers(3), kahn.Map{})
@@ -154,7 +154,7 @@ func TestBlackBoxResume(t *testing.T) {
 			step := k.record(c.count(takes(10 * ms)))
 			r := pause(t, g, step, opts...)
 			lives := 1
-			for ; r.Status == kahn.RunSuspended && lives < 20; lives++ { // one answer a life
+			for ; r.Status == kahn.RunSuspended && lives < 20; lives++ { // each life answers one node
 				r = r.resume(g, step, map[string]any{r.Waiting[len(r.Waiting)-1].Node: lives}, opts...)
 			}
 			r.expect("S:ok A:ok P:ok Q:ok E:ok", "completed")
@@ -397,7 +397,7 @@ func TestBlackBoxResume(t *testing.T) {
 		step := breaks("M[1]/x", "P[0]", "F/x", "D/x", "X/M[1]/x", "X/P[0]", "X/F/x", "X/D/x")
 		r := pause(t, g, step)
 		r.waits("N[0]/g", "N[1]/g", "N[2]/g", "K#1/g", "X/N[0]/g", "X/N[1]/g", "X/N[2]/g", "X/K#1/g", "G")
-		// The position of the log, and the events and times at which the run continued or was observed, differ.
+		// These fields differ: the position of the log, and the times at which the run continued or a snapshot was taken.
 		passing := regexp.MustCompile(`(?m)^\s*"(taken|last_event|latest|first|ended)": .*$`)
 		before := ""
 		for life := range 4 {
@@ -564,7 +564,7 @@ func TestBlackBoxLives(t *testing.T) {
 			}()
 		}
 		for range 3 {
-			if res := <-results; res == nil || res.Status != kahn.RunCompleted || res.ID() != id || res.Output != "y" {
+			if res := <-results; res == nil || res.Status != kahn.RunCompleted || res.ID() != id || res.Output() != "y" {
 				t.Errorf("%+v", res)
 			}
 		}
@@ -582,7 +582,7 @@ func TestBlackBoxLives(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				writes++
-				bad := writes%3 == 0 // never the first write of a life: the run would be left
+				bad := writes%3 == 0 // the first write of a life never fails: the run would be left
 				return storetest.Fault{Latency: ms, Before: bad && !lost, After: bad && lost}
 			})
 			tests := 0
@@ -626,7 +626,7 @@ func TestBlackBoxLives(t *testing.T) {
 	}
 
 	inBubble(t, "a store that fails for good inside of a composite that is caught ends the run all the same", func(t *testing.T) {
-		// The failure of the store is not a failure of the composite: nothing may handle it, and no cleanup node may start.
+		// The failure of the store does not count as a failure of the composite: no node may handle it, and no cleanup node may start.
 		broken := false
 		store := storetest.WithFaults(new(store.Memory), func(method string) storetest.Fault {
 			return storetest.Fault{Before: broken && method == "Commit"}
@@ -647,7 +647,7 @@ func TestBlackBoxLives(t *testing.T) {
 		c.once(t, "S/T/x")
 		broken = false
 		c.n = nil
-		time.Sleep(time.Hour) // the lease is not released while the store does not answer
+		time.Sleep(time.Hour) // the lease is not released while the store is down
 		res, err := kahn.Execute(t.Context(), g, c.count(takes(0)), kahn.Durable(store), kahn.RunID("r"))
 		if res == nil {
 			t.Fatal(err)
@@ -686,7 +686,7 @@ func TestBlackBoxLives(t *testing.T) {
 		c.once(t, "J", "E")
 		r = r.redrive(g, step, "T1")
 		r.expect("T1:ok R:ok M:suspended J:waiting E:idle", "suspended")
-		r.waits("M[0]/g", "M[1]/g") // the payload is still the one of the first life
+		r.waits("M[0]/g", "M[1]/g") // the payload of the first life is kept
 		if !slices.Equal(r.Pruned, pruned) || r.node("T1").Attempts > 1 || c.n["R"] != 0 {
 			t.Errorf("pruned %v, calls %v", r.Pruned, c.n)
 		}

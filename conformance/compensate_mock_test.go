@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// In test mode compensations are mocked by path. A mocked node is undone only by a mock. A real node without a mock is undone by its own
-// compensation.
+// Test mode mocks compensations by path. A mocked node is undone only if its compensation is mocked. Any other node is undone by the mock of
+// its compensation or, without a mock, by the compensation itself.
 func TestCompensationMocks(t *testing.T) {
 	bothModes(t, "mocks", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -30,7 +30,7 @@ func TestCompensationMocks(t *testing.T) {
 		g := graph(real("a"), real("b", "a"), real("c", "b"), real("d", "c"), items, stubbed, inner, whole,
 			kahn.Node{ID: "ship", Do: always(errSoldOut), After: []string{"W"}})
 		attempts := 0
-		var mu sync.Mutex // of outputs and seen: the items of M are undone at the same time
+		var mu sync.Mutex // guards outputs and seen: the items of M are undone at the same time
 		outputs := map[string]any{}
 		keep := func(_ context.Context, s *kahn.Step) (any, error) {
 			mu.Lock()
@@ -75,7 +75,7 @@ func TestCompensationMocks(t *testing.T) {
 	})
 }
 
-// A mock for a compensation that does not exist is refused, and the error says what to write instead.
+// Execute refuses a mock for a compensation that does not exist, and the error suggests the right path.
 func TestCompensationMocksAreRefused(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	items := mapped("M", numbers(2), kahn.Map{})
@@ -102,7 +102,7 @@ func TestCompensationMocksAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, `TestMode.Undos: "pay": bad value: more than one of Value, Err, Do and Sequence`)
 }
 
-// The step function must have the kinds of compensations, unless the compensations or their nodes are mocked.
+// A run with compensations by kind needs a step function, unless these compensations or their nodes are mocked.
 func TestCompensationKinds(t *testing.T) {
 	refund := func(kind string) *kahn.CompensateBy { return &kahn.CompensateBy{Kind: kind} }
 	do := succeeds(1)
@@ -142,7 +142,7 @@ func TestCompensationKinds(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, mux.Step, kahn.Kinds(mux), mocked)
 	require.ErrorContains(t, err, `node "S": unknown kind: "refnd"`)
 
-	// Without a step function all compensations by kind must be mocked.
+	// Without a step function, each compensation by kind must be mocked.
 	g = graph(kahn.Node{ID: "own", Do: do, CompensateBy: refund("refund")}, items, whole)
 	for _, row := range []struct{ undos, mocks, misses string }{
 		{"", "", `node "own", the first of 3, needs one`},
@@ -174,17 +174,17 @@ func TestCompensationKinds(t *testing.T) {
 	own.CompensateBy = refund("refund")
 	_, err = kahn.Execute(t.Context(), graph(own), nil, kahn.TestMode{Undos: map[string]kahn.Mock{"S": {}}})
 	require.NoError(t, err)
-	res, err := kahn.Execute(t.Context(), graph(subgraph("S", graph(own))), nil, kahn.TestMode{OnMissing: kahn.MissingStub}) // composites are real
+	res, err := kahn.Execute(t.Context(), graph(subgraph("S", graph(own))), nil, kahn.TestMode{OnMissing: kahn.MissingStub}) // composites are not mocked
 	require.ErrorIs(t, err, kahn.ErrNoStep)
 	require.Nil(t, res)
 }
 
-// A composite that a function undoes needs no step function for that: none is needed if all nodes inside are mocked.
+// A composite with a Compensate function needs no step function to be undone, nor do its nodes if all are mocked.
 func TestCompensatedCompositeOfMocks(t *testing.T) {
 	t.Parallel()
 	whole := subgraph("W", graph(kahn.Node{ID: "x"}))
 	whole.Compensate = func(context.Context, *kahn.Step) error { return nil }
 	res, err := kahn.Execute(t.Context(), graph(whole), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"W/x": {Value: 7}}})
 	require.NoError(t, err)
-	require.Equal(t, 7, res.Output)
+	require.Equal(t, 7, res.Output())
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The consequences of a node's end in cases that few other tests cover: without readers of events, in the line of a group,
-// between two attempts, and in the causes of failures.
+// This file tests the consequences of a node's end in rare cases: without readers of events, in the queue of a group, between two attempts, and
+// in the causes of failures.
 
-// TestEndWithoutListeners: the end node also comes last if there are no readers of events, and plain nodes follow one another in the fast
-// loop.
+// TestEndWithoutListeners: the end node runs last even if the run has no readers of events. Such a run performs plain nodes in a fast loop.
 func TestEndWithoutListeners(t *testing.T) {
 	for name, nodes := range map[string][]kahn.Node{
 		"one":    {after("A")},
@@ -34,8 +33,8 @@ func TestEndWithoutListeners(t *testing.T) {
 					end := kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }}
 					var c calls
 					res, err := kahn.Execute(t.Context(), graph(append(slices.Clone(nodes), end)...), c.count(takes(ms)), kahn.Limit(limit), mode)
-					if err != nil || res.Status != kahn.RunCompleted || res.Output != "end" {
-						t.Fatalf("%v with output %v, %v", res.Status, res.Output, err)
+					if err != nil || res.Status != kahn.RunCompleted || res.Output() != "end" {
+						t.Fatalf("%v with output %v, %v", res.Status, res.Output(), err)
 					}
 					last, _ := res.Node("end")
 					for n := range res.Nodes() {
@@ -49,8 +48,8 @@ func TestEndWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestLineOfAGroup: a free slot goes to the best of the nodes that wait for it at that time, whatever their order of arrival, and never to
-// a node that has stopped waiting.
+// TestLineOfAGroup: a free slot goes to the best node that is waiting for it, regardless of the order of arrival. A node that has stopped waiting gets
+// no slot.
 func TestLineOfAGroup(t *testing.T) {
 	for seed := range uint64(20) {
 		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -92,7 +91,7 @@ func TestLineOfAGroup(t *testing.T) {
 	}
 }
 
-// TestContinueOnFailBetweenAttempts: the failure of a node is tolerated even if it does not come from an attempt.
+// TestContinueOnFailBetweenAttempts: ContinueOnFail also tolerates a failure between two attempts.
 func TestContinueOnFailBetweenAttempts(t *testing.T) {
 	follows := func(t *testing.T, r trial, kind kahn.CauseKind) {
 		t.Helper()
@@ -145,7 +144,8 @@ func TestContinueOnFailBetweenAttempts(t *testing.T) {
 // suspends is a step that waits for a signal.
 func suspends(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
 
-// TestFailFastBetweenAttempts: a node whose timeout passes between attempts fails like any other.
+// TestFailFastBetweenAttempts: if a node's timeout passes between two attempts, the node's failure stops the same other nodes as any failure
+// does.
 func TestFailFastBetweenAttempts(t *testing.T) {
 	late := kahn.Node{ID: "X", Priority: 1, OverallTimeout: 50 * ms, Retry: thrice(10 * ms), Do: always(errStep)}
 	inBubble(t, "what runs is stopped", func(t *testing.T) {
@@ -177,8 +177,7 @@ func TestFailFastBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestTokenOfAStoppedMember: a waiting node that was stopped with its group no longer waits. Its token is free for another
-// node.
+// TestTokenOfAStoppedMember: a node that waits for a signal is stopped with its group. The token under which it waited is free for another node.
 func TestTokenOfAStoppedMember(t *testing.T) {
 	waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("ticket", nil, nil) }
 	inBubble(t, "", func(t *testing.T) {
@@ -212,7 +211,7 @@ func TestTokenOfAStoppedMember(t *testing.T) {
 	})
 }
 
-// TestStateHoldsBackAndGoesOn: with SuspendStop no new node starts while a node waits, and all ready nodes start when no node waits.
+// TestStateHoldsBackAndGoesOn: with SuspendStop no new node starts while a node waits. Once no node waits, all ready nodes start.
 func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Priority: 2}, kahn.Node{ID: "T", Priority: 1}, after("A"), after("B"))
 	plan, st := stateOf(t, g, kahn.SuspendStop)
@@ -241,7 +240,7 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	nothing()
 	do(st.Suspend(x.Token))
 	do(st.Resume(s.Token))
-	s = begin("S") // S had begun before
+	s = begin("S") // S has started before, and continues
 	nothing()
 	do(st.Settle(s.Token, completed))
 	nothing() // T still waits
@@ -256,7 +255,7 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestParentFailureNamesAFailure: the skip names the first predecessor that failed, not one whose end does not affect the join.
+// TestParentFailureNamesAFailure: a skip names the first failed predecessor whose end affected the join.
 func TestParentFailureNamesAFailure(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
 		inBubble(t, mode.String(), func(t *testing.T) {
@@ -272,7 +271,7 @@ func TestParentFailureNamesAFailure(t *testing.T) {
 	}
 }
 
-// TestDegradedVerdict: handled failures degrade a run that the end node calls completed, but not one that it calls failed.
+// TestDegradedVerdict: handled failures make a run degraded if the end node's verdict is completed, but not if the verdict is failed.
 func TestDegradedVerdict(t *testing.T) {
 	says := func(v any) kahn.Node {
 		return kahn.Node{ID: "Z", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) { return v, nil }}
@@ -325,8 +324,8 @@ func TestDegradedVerdict(t *testing.T) {
 	})
 }
 
-// TestMixedOrigins: a node with a failure and a request among its origins counts as a victim of the failure; a node with
-// requests alone does not.
+// TestMixedOrigins: a node is aborted because of several nodes. If one of these has failed, the node's cause is an upstream failure. If all of
+// them were cancelled, the cause is an upstream cancel.
 func TestMixedOrigins(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
 		for _, first := range []string{"F", "C"} { // the node that ends first
@@ -362,7 +361,8 @@ func TestMixedOrigins(t *testing.T) {
 			})
 		}
 	}
-	// The leaf alone decides, since it consumes the bad nodes before it: it counts as failed or as cancelled, like its origins.
+	// The leaf J is aborted because A and B have failed or were cancelled. Only the leaf decides the run's status: failed if A has failed, and
+	// otherwise cancelled.
 	for name, failed := range map[string]bool{"failed": true, "cancelled": false} {
 		for _, rule := range []kahn.StatusRule{kahn.StatusEscaped, kahn.StatusStrict} {
 			inBubble(t, fmt.Sprintf("%s by %v", name, rule), func(t *testing.T) {
@@ -386,8 +386,8 @@ func TestMixedOrigins(t *testing.T) {
 	}
 }
 
-// TestLeavesRule: edge cases of the status by leaves. Without a cancelled node a run with bad leaves has failed, and an end node that fails
-// does not turn a cancelled run into a failed one.
+// TestLeavesRule: edge cases of the status rule that judges leaves only. A run with bad leaves has failed if no node was cancelled. An end node
+// that fails does not turn a cancelled run into a failed run.
 func TestLeavesRule(t *testing.T) {
 	stop := func(f func(*kahn.Run)) func(*kahn.Run) {
 		return func(run *kahn.Run) {
@@ -422,7 +422,7 @@ func TestLeavesRule(t *testing.T) {
 	}
 }
 
-// TestEndThatHandlesFailures: an end node with Handles handles the failures that reach it, and no others.
+// TestEndThatHandlesFailures: an end node with Handles handles exactly the failures that reach it.
 func TestEndThatHandlesFailures(t *testing.T) {
 	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Handling: kahn.Handles}
 	breaks := kahn.Node{ID: "A", Do: always(errStep)}
@@ -455,8 +455,8 @@ func TestEndThatHandlesFailures(t *testing.T) {
 	}
 }
 
-// TestLoserOfSeveralJoins: a node that feeds only decided joins is a loser if any of them stops its losers, whichever comes
-// first.
+// TestLoserOfSeveralJoins: a node that feeds only decided joins is stopped as a loser if any of these joins stops its losers. The order in which
+// the joins were decided does not matter.
 func TestLoserOfSeveralJoins(t *testing.T) {
 	for _, order := range [][]string{{"J", "K"}, {"K", "J"}} {
 		inBubble(t, strings.Join(order, " "), func(t *testing.T) {
@@ -471,7 +471,7 @@ func TestLoserOfSeveralJoins(t *testing.T) {
 	}
 }
 
-// TestSettleNext: a coordinator drives a State with one call for each node, and a refused call hands out no task.
+// TestSettleNext: a coordinator drives a State with one call per node. A refused call returns no task.
 func TestSettleNext(t *testing.T) {
 	plan, st := stateOf(t, graph(after("A"), after("B", "A"), after("C", "B")))
 	task, ok := st.Next()
@@ -507,8 +507,8 @@ func TestSettleNext(t *testing.T) {
 	}
 }
 
-// TestOriginOfAStoppedMember: if a failure stops a group, the failed node is the origin of the stopped members and of their dependents. A
-// node that the same failure reaches in two ways names the origin once.
+// TestOriginOfAStoppedMember: if a failure stops a group, the failed node is the origin of the stopped members and of their dependents. If the
+// failure reaches a node in two ways, the node still has one origin.
 func TestOriginOfAStoppedMember(t *testing.T) {
 	var asked error
 	inBubble(t, "", func(t *testing.T) {
@@ -541,8 +541,7 @@ func TestOriginOfAStoppedMember(t *testing.T) {
 	})
 }
 
-// TestAbandonedCondition: with one slot no node begins while a condition is evaluated. An abandoned condition does not hold
-// up others.
+// TestAbandonedCondition: with one slot, no node begins while a condition is evaluated. Once the condition is abandoned, other nodes begin.
 func TestAbandonedCondition(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("nested ", nested), func(t *testing.T) {
@@ -567,7 +566,7 @@ func TestAbandonedCondition(t *testing.T) {
 	}
 }
 
-// TestAtLeastIsEnough: k successes are enough for AtLeast(k), and k-1 are not, whatever the outcomes of the others.
+// TestAtLeastIsEnough: AtLeast(k) needs exactly k successes, regardless of the outcomes of the other predecessors.
 func TestAtLeastIsEnough(t *testing.T) {
 	for k := 1; k <= 3; k++ {
 		for good := 0; good <= 3; good++ {
@@ -597,7 +596,7 @@ func TestAtLeastIsEnough(t *testing.T) {
 	}
 }
 
-// TestGroupsOfTheirOwn: groups that two graphs declare by the same name are two groups.
+// TestGroupsOfTheirOwn: two graphs that declare a group with the same name have separate groups.
 func TestGroupsOfTheirOwn(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		limited := func() *kahn.Graph {

@@ -32,7 +32,7 @@ func TestCoordinatorRefuses(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// A result counts once, and only for an attempt that the run waits for.
+// A result counts only for an attempt that the run waits for, and only once.
 func TestCoordinatorStale(t *testing.T) {
 	c := coordinate(t, graph(after("a"), after("b", "a")))
 	a := nextOf(t, c, "a")
@@ -51,13 +51,13 @@ func TestCoordinatorStale(t *testing.T) {
 	require.NoError(t, c.Return(b, 2, nil))
 	res, err := c.Result()
 	require.NoError(t, err)
-	require.Equal(t, 2, res.Output)
+	require.Equal(t, 2, res.Output())
 	require.ErrorIs(t, c.Return(b, 3, nil), kahn.ErrStale)
 	_, ok = c.Due()
 	require.False(t, ok)
 }
 
-// The host sets the clock: backoffs, timeouts and grace end by it.
+// Backoffs, timeouts and grace end by the clock that the host sets.
 func TestCoordinatorClock(t *testing.T) {
 	rec := newRecorder()
 	g := graph(kahn.Node{ID: "a", Timeout: time.Minute, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CauseTimeout}}})
@@ -108,7 +108,7 @@ func TestCoordinatorClock(t *testing.T) {
 	require.Empty(t, leftovers(c.Run()))
 }
 
-// The next call of the Coordinator carries out the requests of other goroutines.
+// Other goroutines make requests; the next call of the Coordinator carries them out.
 func TestCoordinatorAsked(t *testing.T) {
 	c := coordinate(t, graph(after("a"), kahn.Node{ID: "g", Kind: kahn.KindGate}, after("b", "a", "g"), kahn.Node{ID: "c", Cleanup: true, After: []string{"b"}}))
 	a := nextOf(t, c, "a")
@@ -171,8 +171,8 @@ func TestCoordinatorEvaluates(t *testing.T) {
 	require.True(t, errors.As(f.LastErr, &p))
 }
 
-// Result does not wait: before the end it returns an error. Wait is for other goroutines, and returns when sinks and functions of Around
-// have been called for the end.
+// Result does not wait: before the run ends it returns an error. Wait blocks and is for other goroutines. It returns after sinks and functions of
+// Around were called for the end.
 func TestCoordinatorResult(t *testing.T) {
 	told := make(chan string, 2)
 	c := coordinate(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}),
@@ -203,7 +203,7 @@ func TestCoordinatorResult(t *testing.T) {
 	require.Equal(t, []string{"sink", "around"}, []string{<-told, <-told})
 }
 
-// A call of the Coordinator during another call is detected, whether a function that it calls or another goroutine makes it.
+// The Coordinator detects a call during another call, from a function that it calls or from another goroutine.
 func TestCoordinatorCalledTwice(t *testing.T) {
 	const text = "a Coordinator was called during another call of it"
 	var c *kahn.Coordinator
@@ -246,14 +246,14 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[1], text)
 }
 
-// A clock that is further from the beginning than a [time.Duration] can express stops at the greatest Duration. Everything due then or
-// later happens there: retries, deadlines, and tokens of rates.
+// The Coordinator's clock stops at the greatest time since the start that a [time.Duration] can express. Retries, deadlines and rate tokens that
+// are due later fall due at that time.
 func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}
 	for name, x := range map[string]struct {
 		opts []kahn.Option
-		err  error // of each call
+		err  error // that each call returns
 		want kahn.RunStatus
 	}{
 		"timeout":         {[]kahn.Option{kahn.Limit(1), kahn.Timeout(math.MaxInt64)}, nil, kahn.RunFailed},
@@ -298,7 +298,7 @@ func TestCoordinatorCalledByAround(t *testing.T) {
 	require.Equal(t, 1, called)
 }
 
-// The end of a backoff is compared with the run's clock, whatever the machine's clock shows.
+// In a later life the end of a backoff is compared with the clock that the host sets, not with the computer's clock.
 func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 	plan, err := graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone}}).Compile()
 	require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 	}
 }
 
-// A gate that has been answered has no deadline any more: the Coordinator waits for no time.
+// After a gate was answered its deadline no longer counts: the Coordinator has no next due time.
 func TestDueOfAnsweredGate(t *testing.T) {
 	t.Parallel()
 	asks := gate("g")

@@ -32,17 +32,17 @@ type desk struct {
 	step   kahn.StepFunc                             // of the worker; it returns at once
 	took   func(call kahn.Call) time.Duration        // how long a call takes; nil for no time
 	on     func(c *kahn.Coordinator, call kahn.Call) // called after a call has begun; may be nil
-	leaves bool                                      // the run is left as soon as it waits only for signals
-	rest   func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it suspended
-	small  bool                                      // calls come without ancestors
-	cuts   func() bool                               // says after each act whether the run continues from a snapshot in another Coordinator
+	leaves bool                                      // whether the run is left as soon as it waits only for signals
+	rest   func(run *kahn.Run)                       // called whenever the run is suspended; if nil, the run stays suspended
+	small  bool                                      // whether calls come without ancestors
+	cuts   func() bool                               // called after each act: whether the run continues from a snapshot in another Coordinator
 	pick   func(n int) int                           // chooses the first of the calls that end at the same time
 
 	now    time.Time
 	c      *kahn.Coordinator
 	events []kahn.Event
 	lives  int
-	calls  []*deskCall // running, in the order in which they began
+	calls  []*deskCall // the running calls, in the order in which they began
 }
 
 type deskCall struct {
@@ -50,7 +50,7 @@ type deskCall struct {
 	call    kahn.Call
 	data    []byte
 	ends    time.Time
-	stopped error // the cause with which its context was ended
+	stopped error // the cause with which the call's context ended
 }
 
 // perform performs the run until it ends, or waits for signals that do not come.
@@ -63,7 +63,7 @@ func (d *desk) perform() (*kahn.Result, error) {
 	return d.lead(plan)
 }
 
-// lead does what perform does, for a run that has started.
+// lead does the same as perform, for a run that has started.
 func (d *desk) lead(plan *kahn.Plan) (*kahn.Result, error) {
 	d.t.Helper()
 	for acts := 0; !d.c.Run().Status().Terminal(); acts++ {
@@ -132,7 +132,7 @@ func (d *desk) begin() {
 	}
 }
 
-// stop stops the calls that NextStop returns: they end at once.
+// stop stops the calls that NextStop returns. These calls end at once.
 func (d *desk) stop() {
 	for s, ok := d.c.NextStop(); ok; s, ok = d.c.NextStop() {
 		for _, x := range d.calls {
@@ -143,7 +143,8 @@ func (d *desk) stop() {
 	}
 }
 
-// act performs what happens next: time passes until the next end of a call or deadline of the run, and a call returns.
+// act advances the clock to the end of the next call, and returns that call to the Coordinator. If a deadline of the run is due before or at
+// that end, act only advances the clock to the deadline.
 func (d *desk) act() bool {
 	due, waits := d.c.Due()
 	if len(d.calls) == 0 {
@@ -191,7 +192,7 @@ type deskReply struct {
 	Told  []deskTold
 }
 
-// deskTold is a report of a step as data.
+// deskTold is one report of a step, as data.
 type deskTold struct {
 	Chunk  json.RawMessage
 	Level  slog.Level
@@ -242,7 +243,7 @@ func newDeskReply(reply kahn.Reply, told []deskTold) deskReply {
 	return answer
 }
 
-// err returns the error of the reply, which matches the same errors of the host again.
+// err returns the error of the reply. The error matches the same errors of the host as before it was encoded.
 func (x *deskReply) err() error {
 	err := x.Reply.Err
 	for i, is := range x.Known {
@@ -260,7 +261,7 @@ type deskError struct {
 
 func (e *deskError) Unwrap() []error { return []error{e.error, e.known} }
 
-// work is the worker: it knows only the call, not the run.
+// work is the worker. It sees only the call, not the run.
 func (d *desk) work(do kahn.StepFunc, data []byte, stopped error) []byte {
 	var call kahn.Call
 	require.NoError(d.t, json.Unmarshal(data, &call))
@@ -334,12 +335,12 @@ func TestMatrixByCoordinator(t *testing.T) {
 	}
 }
 
-// deskWorld decides what the steps of a random run return. This depends only on the node's path and on how often the node has returned
-// before, so that it is the same for every host and every order.
+// deskWorld decides what the steps of a random run return. A result depends only on the node's path and on how often the node has returned
+// before, so it is the same for every host and in every order.
 type deskWorld struct {
 	salt     uint64
-	sees     bool // outputs contain the parameters of their steps
-	ordered  bool // the order of all ends is determined, and with it what a step sees of other nodes
+	sees     bool // whether outputs contain the parameters of their steps
+	ordered  bool // whether the order in which nodes end is fixed, so that steps see the same states of other nodes in every run
 	mu       sync.Mutex
 	returned map[string]int
 	saw      map[string][]string // what the steps saw
@@ -349,11 +350,11 @@ func newDeskWorld(salt uint64) *deskWorld {
 	return &deskWorld{salt: salt, returned: map[string]int{}, saw: map[string][]string{}}
 }
 
-// betweenAttempts renders a node between two attempts as running. When a composite's attempt ends, another step may start at the same
-// instant, in the slot of the composite's last node. That step may see the composite in either state.
+// betweenAttempts renders a node between two attempts as running. When a composite's attempt ends, another step may start at the same instant in
+// the slot of the composite's last node, and may see the composite in either state.
 var betweenAttempts = strings.NewReplacer("retrying", "running", fmt.Sprintf("%#v}", kahn.Retrying), fmt.Sprintf("%#v}", kahn.Running))
 
-// sight returns what a step sees.
+// sight renders what a step sees.
 func (x *deskWorld) sight(s *kahn.Step) (lines []string) {
 	show := plain
 	if !x.ordered {
@@ -386,7 +387,7 @@ func (x *deskWorld) count(path string) int {
 	return x.returned[path]
 }
 
-// attemptNumber matches the attempt number in a merged error: interrupted attempts have numbers, too.
+// attemptNumber matches an attempt number in a merged error. Interrupted attempts are numbered, too.
 var attemptNumber = regexp.MustCompile(`"Attempt":\d+,`)
 
 // takes returns how long the next call of a node takes.
@@ -414,7 +415,7 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	case 4:
 		return nil, kahn.Permanent(errStep)
 	case 5:
-		if x.sees { // otherwise the stack would be part of merged values
+		if x.sees { // the stack of a panic would differ between the runs, and may be in the parameters of later steps
 			return nil, kahn.Permanent(errStep)
 		}
 		panic("out of paper")
@@ -431,8 +432,8 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	return out, nil
 }
 
-// beginning marks what a step saw when it was called. Other nodes may end before the step returns, while a [kahn.Call] has the state from
-// before.
+// beginning marks what a step saw when it was called. Other nodes may end before the step returns, but a [kahn.Call] contains the state at its
+// beginning.
 const beginning = ", when it began"
 
 // atHome is the step of a run by Execute: it takes time.
@@ -463,25 +464,26 @@ func answerAll(run *kahn.Run) {
 	}
 }
 
-// answerFirst answers the first waiting node, so that nothing depends on whether the run continues between two answers.
+// answerFirst answers only the first waiting node. With several answers the outcome could depend on whether the run continues between two
+// answers.
 func answerFirst(run *kahn.Run) {
 	if waits := run.Waiting(); len(waits) > 0 {
 		_ = run.Signal(context.Background(), waits[0].Token, len(waits[0].Token)%3 > 0)
 	}
 }
 
-// deskText renders what two runs must have in common.
+// deskText renders what must be equal in two runs.
 func deskText(res *kahn.Result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v degraded %t cause %v %v output %v\n", res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, res.Output)
+	fmt.Fprintf(&b, "%v degraded %t cause %v %v output %v\n", res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, res.Output())
 	for n := range res.Nodes() {
 		fmt.Fprintf(&b, "%s %v %v %v %v %v %v\n", n.ID, n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output, n.Err)
 	}
 	return b.String()
 }
 
-// TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute, also if the run continues from a snapshot after every
-// act. With one slot, all events must be equal, and with any number of slots, the results.
+// TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute. Some of the runs continue from a snapshot after each act.
+// With one slot all events must be equal; with several slots only the results.
 func TestCoordinatorAgrees(t *testing.T) {
 	for seed := range seeds(t, size(80, 30, 10_000)) {
 		coordinatorAgrees(t, seed)
@@ -494,7 +496,7 @@ func TestCoordinatorAgrees(t *testing.T) {
 
 func coordinatorAgrees(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(31, seed))
-	single, data := seed%2 == 0, seed%4 > 1 // with one slot everything is determined
+	single, data := seed%2 == 0, seed%4 > 1 // with one slot the order of all events is fixed
 	g := trees.Maker{Rand: rng, Inline: true, Waits: rng.IntN(3) == 0, Fine: true, Calm: !single, Patient: !single, Data: data}.Graph(2)
 	limit := 1
 	if !single {

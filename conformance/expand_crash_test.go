@@ -2,6 +2,8 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// lifeOfExpansion says what the step of an expanded node does in one life.
+// lifeOfExpansion says what the step of an expanded node does in one life of the run.
 type lifeOfExpansion byte
 
 const (
@@ -22,18 +24,18 @@ const (
 	whole   lifeOfExpansion = 'w' // the step returns its graph, and the process does not die
 )
 
-// TestMaxCrashesOfExpandedNodes: a step that crashes its process when it is called again for its graph fails in the end. Crashes of nodes
-// inside do not count for it, and returning a graph resets its count.
+// TestMaxCrashesOfExpandedNodes: a step is called again for its graph, and each of these calls crashes the process. The node fails after more
+// than MaxCrashes crashes. Crashes of nodes inside do not count, and the count begins at 0 once the step returns a graph.
 func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 	t.Parallel()
 	catch := func(n kahn.Node) *kahn.Graph {
 		return graph(n, kahn.Node{ID: "H", In: []kahn.Edge{{From: n.ID, On: kahn.OnFailure}}, Do: nothing})
 	}
 	for _, row := range []struct {
-		lives string // the test checks the last life
+		lives string // what the step does in each life; the test checks the last life
 		most  int
-		calls int  // of the step in that life
-		ends  bool // crashed
+		calls int  // expected calls of the step in the last life
+		ends  bool // whether the node ends as crashed
 	}{
 		{"idw", 0, 0, true},
 		{"iddw", 1, 0, true},
@@ -46,7 +48,7 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 		{"ididdw", 1, 0, true},
 		{"idldw", 1, 1, false},
 		{"illlw", 0, 1, false},
-		{"ddiw", 2, 1, false}, // crashes of the first call, before it returned a graph
+		{"ddiw", 2, 1, false}, // crashes of the first call, which never returned a graph
 		{"ddw", 1, 0, true},
 	} {
 		for shape, path := range map[string]string{"outermost": "E", "in a sub-graph": "S/E", "an item": "M[0]", "in an expanded node": "D/E"} {
@@ -123,8 +125,8 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 	}
 }
 
-// TestTimedOutExpansionAfterACrash: a node whose attempt has timed out ends as timed out, even if the process dies while a node inside
-// still ends, and however the stopped nodes inside end. This holds for an expanded node as for a sub-graph.
+// TestTimedOutExpansionAfterACrash: an attempt times out, and the process dies while a node inside is still stopping. The outer node ends as
+// timed out, however the nodes inside end, whether it was expanded or has a sub-graph.
 func TestTimedOutExpansionAfterACrash(t *testing.T) {
 	t.Parallel()
 	late := func() *kahn.Graph { // x ignores its context
@@ -145,7 +147,7 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 		around := kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(expanded), nil, nil) }}
 		for _, c := range []struct {
 			shape, path string
-			dies        time.Duration // while c runs
+			dies        time.Duration // whether the process dies, while c runs
 			g           *kahn.Graph
 		}{
 			{"sub-graph", "N", 3500 * ms, graph(sub)},
@@ -156,7 +158,7 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 			for _, stored := range []bool{false, true} {
 				inBubble(t, fmt.Sprint(name, ", ", c.shape, ", stored: ", stored), func(t *testing.T) {
 					opts := crash(t, c.g, nothing, stored, lasting(c.dies), kahn.CancelGrace(time.Minute))
-					if !stored { // and again while the step is called for the graph
+					if !stored { // the process dies once more, while the step is called for the graph
 						run, err := kahn.Start(t.Context(), c.g, nothing, opts...)
 						require.NoError(t, err)
 						time.Sleep(500 * ms)
@@ -176,5 +178,37 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// If the repeated call of a step does not return its graph, the node fails, and the nodes inside have no end. Each further life of the run, in
+// this process or another, continues from the previous life's snapshot.
+func TestLivesAfterAnExpansionThatWasNotRepeated(t *testing.T) {
+	for _, decoded := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("decoded ", decoded), func(t *testing.T) {
+			life := 0
+			inner := graph(subgraph("S", graph(kahn.Node{ID: "waits", Kind: kahn.KindGate}, after("next", "waits"))))
+			g := graph(kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) {
+				if life > 0 {
+					return nil, errors.New("no graph")
+				}
+				return nil, kahn.Expand(inner, nil, nil)
+			}}, kahn.Node{ID: "gate", Kind: kahn.KindGate})
+			res, err := kahn.Execute(t.Context(), g, takes(0))
+			require.NoError(t, err)
+			for life = 1; life < 5; life++ {
+				s := res.Snapshot()
+				if decoded {
+					data, err := json.Marshal(s)
+					require.NoError(t, err)
+					s = new(kahn.Snapshot)
+					require.NoError(t, json.Unmarshal(data, s))
+				}
+				res, err = kahn.Execute(t.Context(), g, takes(0), kahn.Resume(s))
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunSuspended, res.Status)
+				require.Equal(t, kahn.Failed, must(res.Node("e")).Status)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +25,7 @@ func gateAbove10() *kahn.Graph {
 	}}}, after("B", "G"))
 }
 
-// The Check of a gate refuses an answer from any source, and the gate keeps waiting.
+// A gate's Check refuses an answer from any source, and the gate continues to wait.
 func TestGateCheck(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -70,7 +71,7 @@ func TestGateCheck(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Check is called after the choices were checked. A run that a program without the Check stored continues in a program with it.
+// Check is called only for an answer that is among the choices. A program whose graph has a Check can continue a run that was stored without it.
 func TestGateCheckAndChoices(t *testing.T) {
 	t.Parallel()
 	build := func(gate *kahn.Gate) *kahn.Graph { return graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: gate}) }
@@ -95,4 +96,76 @@ func TestGateCheckAndChoices(t *testing.T) {
 	require.Equal(t, hash(nil), hash(&kahn.Gate{Check: check}))
 	require.Equal(t, hash(&kahn.Gate{Choices: []string{"a"}}), hash(&kahn.Gate{Choices: []string{"a"}, Check: check}))
 	require.NotEqual(t, hash(nil), hash(&kahn.Gate{Choices: []string{"a"}, Check: check}))
+}
+
+// An answer must match the choices, then the gate's Schema, then Check. After an answer that violates the Schema the gate continues to wait.
+func TestGateSchema(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	calls := 0
+	build := func(gate *kahn.Gate) *kahn.Graph {
+		return graph(kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: gate})})
+	}
+	g := build(&kahn.Gate{Choices: []string{"yes", "no"}, Schema: wants("yes"), Check: func(any) error { calls++; return nil }})
+	run, err := kahn.Start(ctx, g, nothing)
+	require.NoError(t, err)
+	_, err = run.WaitFor(ctx, "S", kahn.Suspended)
+	require.NoError(t, err)
+	var choice *kahn.ChoiceError
+	require.ErrorAs(t, run.Signal(ctx, "S/G", "maybe"), &choice)
+	err = run.Signal(ctx, "S/G", "no")
+	require.EqualError(t, err, `node "S/G": the answer is refused: /size: must be at least 3`)
+	require.ErrorIs(t, err, kahn.ErrChoice)
+	var violated *kahn.ContractError
+	require.ErrorAs(t, err, &violated)
+	require.Equal(t, []kahn.Violation{tooSmall}, violated.Violations)
+	require.Zero(t, calls)
+	require.NoError(t, run.Signal(ctx, "S/G", "yes"))
+	require.Equal(t, 1, calls)
+	res, err := run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+
+	// The answers come from the option EarlySignals, from a mock, and from the gate itself after its timeout.
+	flat := func(gate *kahn.Gate) *kahn.Graph { return graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: gate}) }
+	_, err = kahn.Execute(ctx, flat(&kahn.Gate{Schema: wants("yes")}), nothing, kahn.EarlySignals(map[string]any{"G": "no"}))
+	require.ErrorAs(t, err, &violated)
+	_, err = kahn.Execute(ctx, g, nothing, kahn.TestMode{Mocks: map[string]kahn.Mock{"S/G": {Value: "no"}}})
+	require.ErrorAs(t, err, &violated)
+	panics := shape{func(any) []kahn.Violation { panic("broken") }}
+	_, err = kahn.Execute(ctx, flat(&kahn.Gate{Schema: panics}), nothing, kahn.EarlySignals(map[string]any{"G": "no"}))
+	require.ErrorIs(t, err, kahn.ErrChoice)
+	var panicked *kahn.PanicError
+	require.ErrorAs(t, err, &panicked)
+	bothModes(t, "a gate's own timeout is no answer", func(t *testing.T, mode kahn.Mode) {
+		gate := &kahn.Gate{Timeout: time.Second, OnTimeout: kahn.GateLabel, Schema: wants("yes")}
+		tryControlled(t, t.Context(), graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: gate}, after("B", "G")), takes(0), func(*kahn.Run) {}, mode).expect("G:ok B:ok", "completed")
+	})
+}
+
+// Compile compiles a gate's Schema. The hash of the plan does not depend on the Schema.
+func TestGateSchemaCompiles(t *testing.T) {
+	t.Parallel()
+	gate := func(schema any) *kahn.Graph {
+		return graph(kahn.Node{ID: "M", Sub: graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Schema: schema}})})
+	}
+	_, err := gate(map[string]any{}).Compile()
+	require.ErrorIs(t, err, kahn.ErrNoSchemas)
+	g := gate(7)
+	g.Schemas = shapes{}
+	_, err = g.Compile()
+	require.ErrorIs(t, err, kahn.ErrBadSchema)
+	require.ErrorContains(t, err, `"G": Gate.Schema`)
+	g = gate(map[string]any{})
+	g.Schemas = shapes{}
+	with, err := g.Compile()
+	require.NoError(t, err)
+	require.NoError(t, with.Portable())
+	code, err := gate(wants(1)).Compile()
+	require.NoError(t, err)
+	require.ErrorContains(t, code.Portable(), "Gate.Schema is Go code")
+	require.Equal(t, with.Hash(), code.Hash())
+	bare, err := graph(kahn.Node{ID: "M", Sub: graph(kahn.Node{ID: "G", Kind: kahn.KindGate})}).Compile()
+	require.NoError(t, err)
+	require.Equal(t, bare.Hash(), with.Hash())
 }

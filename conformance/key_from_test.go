@@ -174,6 +174,26 @@ func TestKeyFromOfNoScalar(t *testing.T) {
 	require.ErrorIs(t, x.Err, kahn.ErrNoValue)
 }
 
+// TestKeyFromNamesWhatThereIs: the error about a key without a value lists the inputs of the run, or the members of the value, and
+// suggests the nearest name.
+func TestKeyFromNamesWhatThereIs(t *testing.T) {
+	t.Parallel()
+	inputs := map[string]any{"tenant": map[string]any{"name": "acme"}, "day": "2026-01-02"}
+	for from, want := range map[string]string{
+		"tennant":         `the key from "tennant": no value: the run has no such input; did you mean "tenant"? (there is "day", "tenant")`,
+		"tennant.name":    `the key from "tennant.name": no value: the run has no such input; did you mean "tenant"? (there is "day", "tenant")`,
+		"customer.nam":    `the key from "customer.nam": no value: "customer" has no "nam"; did you mean "name"? (there is "id", "name")`,
+		"customer.name.x": `the key from "customer.name.x": no value: "customer" has no "name.x" (there are none)`,
+		"null":            `the key from "null": no value`,
+	} {
+		n := keyFrom("a", from, map[string]any{"customer": map[string]any{"id": 1, "name": "acme"}, "null": nil})
+		res, _ := kahn.Execute(t.Context(), graph(n), nop, kahn.KeyLimit(1), kahn.Inputs(inputs))
+		x, _ := res.Node("a")
+		require.ErrorIs(t, x.Err, kahn.ErrNoValue, from)
+		require.True(t, strings.HasSuffix(x.Err.Error(), ": "+want), x.Err.Error())
+	}
+}
+
 // Compile refuses a KeyFrom that cannot give a key, and warns about a Key that looks like a template.
 func TestKeyFromProblems(t *testing.T) {
 	t.Parallel()
@@ -205,7 +225,7 @@ func TestKeyFromProblems(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[0], "its KeyFrom bounds nothing")
 }
 
-// The key of a node persists over lives: in a snapshot, and in a store.
+// A node has the same key in a later life, since the key is in the snapshot and in the store.
 func TestKeyFromOverLives(t *testing.T) {
 	t.Parallel()
 	inner := graph(keyFrom("x", "tenant", nil), keyFrom("y", "tenant", nil))
@@ -247,7 +267,7 @@ func TestKeyFromOverLives(t *testing.T) {
 	})
 }
 
-// A coordinator's checks give the State the keys, which its snapshot keeps.
+// The checks of a coordinator give the keys to the State, and the State's snapshot keeps the keys.
 func TestKeyFromOfACoordinator(t *testing.T) {
 	t.Parallel()
 	p, err := graph(keyFrom("a", "host", host("x")), keyFrom("b", "host", host("x")), keyFrom("c", "host", host("y")), keyFrom("d", "host", host("x"))).Compile()

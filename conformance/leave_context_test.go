@@ -21,7 +21,7 @@ func ctrlC(t *testing.T) (context.Context, func()) {
 	return ctx, func() { cancel(errCtrlC) }
 }
 
-// leftBy checks what Execute returns of a durable run whose caller's context has ended.
+// leftBy checks what Execute returns for a durable run whose caller's context has ended.
 func leftBy(t *testing.T, res *kahn.Result, err error) {
 	t.Helper()
 	if !errors.Is(err, kahn.ErrLeft) || !errors.Is(err, errCtrlC) {
@@ -132,7 +132,7 @@ func TestInterruptedAttemptDoesNotCount(t *testing.T) {
 			leftBy(t, res, err)
 		}
 		res, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("1"))
-		if err != nil || res.Output != 6 {
+		if err != nil || res.Output() != 6 {
 			t.Fatal(res, err)
 		}
 	})
@@ -175,7 +175,8 @@ func TestCancelWithContext(t *testing.T) {
 	})
 }
 
-// A stop wins over leaving, as long as the last record is not written.
+// A durable run whose caller's context has ended is being left. If the run is cancelled before its last record is
+// written, it ends as cancelled.
 func TestStopAfterContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
@@ -205,7 +206,8 @@ func TestStopAfterContext(t *testing.T) {
 	})
 }
 
-// A run that was cancelled before the end of the context stays cancelled, and its draining attempts are interrupted.
+// A run is cancelled, and running attempts may finish. If the caller's context ends meanwhile, these attempts are
+// interrupted, and the run ends as cancelled.
 func TestContextAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _, step := slowChain()

@@ -71,8 +71,8 @@ func TestLoopPause(t *testing.T) {
 	inBubble(t, "no pause after the last iteration, at the bound, after a failure, or before a retry", func(t *testing.T) {
 		stop := polling("L", x, 99)
 		stop.Loop.MaxIterations, stop.Loop.OnLimit = 2, kahn.LoopStop
-		if r := try(t, graph(stop), iteration(0)); r.Duration != time.Second || fmt.Sprint(r.Output) != "[1 2]" {
-			t.Errorf("%v after %v", r.Output, r.Duration)
+		if r := try(t, graph(stop), iteration(0)); r.Duration != time.Second || fmt.Sprint(r.Output()) != "[1 2]" {
+			t.Errorf("%v after %v", r.Output(), r.Duration)
 		}
 		again := polling("L", x, 3)
 		again.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: 10 * time.Second, Jitter: kahn.JitterNone}
@@ -85,8 +85,8 @@ func TestLoopPause(t *testing.T) {
 			return s.Iteration(), nil
 		})
 		r.expect("L:ok", "completed")
-		if r.Duration != 13*time.Second || fmt.Sprint(r.Output) != "[1 2 3]" {
-			t.Errorf("%v after %v", r.Output, r.Duration)
+		if r.Duration != 13*time.Second || fmt.Sprint(r.Output()) != "[1 2 3]" {
+			t.Errorf("%v after %v", r.Output(), r.Duration)
 		}
 	})
 	inBubble(t, "inside of maps and of sub-graphs each loop pauses for itself", func(t *testing.T) {

@@ -36,7 +36,7 @@ func (c mapCache) Put(_ context.Context, key string, data []byte) error {
 	return nil
 }
 
-// TestMemoChanges performs a graph, changes something, performs the graph again, and checks which steps the second run calls.
+// TestMemoChanges performs a graph, changes the graph or its input, performs it again, and checks which steps the second run calls.
 func TestMemoChanges(t *testing.T) {
 	// "parse" reads the input text, "count" follows it, and "each" is a map over the input list.
 	build := func(version string) *kahn.Graph {
@@ -77,7 +77,7 @@ func TestMemoChanges(t *testing.T) {
 		"an item is removed": {second: given("a", "y")},
 		"the code":           {version: "v2", calls: all},
 		"an input":           {second: given("b", "x", "y"), calls: []string{"parse", "count"}},
-		"early cutoff":       {second: given("A", "x", "y"), calls: []string{"parse"}}, // its output is the same as for "a"
+		"early cutoff":       {second: given("A", "x", "y"), calls: []string{"parse"}}, // parse returns the same output for "x" as for "a", so count is not called
 		"refreshed":          {opts: []kahn.Option{kahn.Refresh()}, calls: all},
 		"expired": {between: func(memo *kahn.Memo, _ mapCache) {
 			memo.MaxAge = time.Hour
@@ -278,7 +278,7 @@ func TestMemoReads(t *testing.T) {
 		for i, run := range runs {
 			res, err := run.Wait()
 			require.NoError(t, err)
-			require.Equal(t, i%2, res.Output)
+			require.Equal(t, i%2, res.Output())
 			require.Equal(t, time.Second, res.Duration)
 		}
 	})
@@ -329,7 +329,7 @@ func TestMemoReads(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		memo := new(kahn.Memo) // a resumed run remembers the hit
+		memo := new(kahn.Memo) // a resumed run keeps the memoized result
 		g := graph(kahn.Node{ID: "A", Memo: "1"}, kahn.Node{ID: "G", Kind: kahn.KindGate})
 		try(t, graph(kahn.Node{ID: "A", Memo: "1"}), takes(0), memo, kahn.RunID("old"))
 		res, err := kahn.Execute(t.Context(), g, takes(0), memo)
@@ -343,11 +343,11 @@ func TestMemoReads(t *testing.T) {
 	})
 }
 
-// TestMemoFiles: only the content of a file is in the key: not its time, and if the file is a value, not its path.
+// TestMemoFiles: the memo key covers the content of a file, but not its time, and, for a file in a value, not its path.
 func TestMemoFiles(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(t *testing.T, path string) string
-		calls  [2]int // of the node with Files, and of the node that gets the file as an input
+		calls  [2]int // of the node with Files, and of the node with the file as an input
 		warns  bool
 	}{
 		"nothing": {change: func(_ *testing.T, path string) string { return path }},
@@ -424,7 +424,7 @@ func TestMemoFiles(t *testing.T) {
 	})
 }
 
-// TestFileRef: codecs and blobs keep the content of a file that is a value, so that the file can be restored.
+// TestFileRef: a codec or a blob store keeps the content of a FileRef, so that the file can be restored.
 func TestFileRef(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) kahn.FileRef {
@@ -470,9 +470,9 @@ func TestFileRef(t *testing.T) {
 		})
 	}
 	data, err := codec.Encode(box{In: []any{1}, Named: map[string]*kahn.FileRef{"g": {}, "f": &f}})
-	require.Error(t, err, "%s", data) // the zero FileRef is not a file
+	require.Error(t, err, "%s", data) // the zero FileRef names no file
 	require.NoError(t, os.Remove(f.Path))
-	_, err = codec.Encode(f) // the codec still has the file
+	_, err = codec.Encode(f) // the codec still finds the file
 	require.NoError(t, err)
 	require.NoError(t, f.Restore(t.Context(), blobs))
 	text, err := f.Content()

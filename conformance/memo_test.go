@@ -14,22 +14,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// brokenCache is a cache whose methods fail.
+// brokenCache is a cache whose methods return errors.
 type brokenCache struct{}
 
 func (brokenCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, errDisk }
 func (brokenCache) Put(context.Context, string, []byte) error         { return errDisk }
 
-// crashingCache is a cache that finds nothing, and whose Put does not return.
+// crashingCache is a cache that finds no entry, and whose Put calls the function, which does not return.
 type crashingCache func()
 
 func (crashingCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, nil }
 func (c crashingCache) Put(context.Context, string, []byte) error       { c(); return nil }
 
-// slowCache is a map whose nth answer takes delays[n]. The answer is the value at the time of the question.
+// slowCache is a cache whose nth Get takes delays[n]. Get returns the value that was stored when Get was called.
 type slowCache struct {
 	values map[string][]byte
-	first  []byte // the first answer, if it is not nil
+	first  []byte // if not nil, the first Get returns it
 	asked  int
 	delays []time.Duration
 	mu     sync.Mutex
@@ -105,7 +105,7 @@ func TestScenarioMemo(t *testing.T) {
 		if r.node("B").Memoized {
 			t.Error("B did not ask for it")
 		}
-		try(t, g, takes(0), memo, in(2)) // the step does not read it
+		try(t, g, takes(0), memo, in(2)) // the step does not read the input
 		try(t, g, takes(0))              // no Memo
 		other := memoized(c.count(takes(time.Second)))
 		try(t, graph(kahn.Node{ID: "A", Memo: "v2", Do: c.count(takes(0))}), takes(0), memo, in(1))
@@ -211,7 +211,7 @@ func TestScenarioMemo(t *testing.T) {
 	})
 
 	inBubble(t, "a cache that answers too late has not answered", func(t *testing.T) {
-		for _, grace := range []time.Duration{5 * ms, time.Minute} { // the attempt is abandoned, or not
+		for _, grace := range []time.Duration{5 * ms, time.Minute} { // with a short grace the attempt is abandoned
 			memo := &kahn.Memo{Cache: &slowCache{first: []byte("late"), delays: []time.Duration{time.Second}}}
 			r := try(t, graph(kahn.Node{ID: "A", Memo: "1", Timeout: 5 * ms, Do: neverStep(t)}), nil, memo, kahn.CancelGrace(grace))
 			r.expect("A:F", "failed")
@@ -254,8 +254,8 @@ func TestScenarioMemo(t *testing.T) {
 		}})
 		for _, x := range []int{1, 2, 1} {
 			g := graph(kahn.Node{ID: "S", Sub: inner, Params: map[string]any{"x": x}})
-			if r := try(t, g, takes(0), memo); r.Output != x {
-				t.Errorf("%v with the parameter %d", r.Output, x)
+			if r := try(t, g, takes(0), memo); r.Output() != x {
+				t.Errorf("%v with the parameter %d", r.Output(), x)
 			}
 		}
 	})

@@ -17,10 +17,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestMemoWhole performs a graph with a memoized composite, changes something, performs the graph again, and checks which steps the second
+// TestMemoWhole performs a graph with a memoized composite, changes the graph or its input, performs it again, and checks which steps the second
 // run calls.
 func TestMemoWhole(t *testing.T) {
-	// A step inside "S" reads the input x; "last" follows "S".
+	// The first step inside "S" reads the input x. "last" follows "S".
 	inner := func() *kahn.Graph { return graph(kahn.Node{ID: "a"}, after("b", "a")) }
 	sub := func(version string) *kahn.Graph {
 		return graph(kahn.Node{ID: "S", Memo: version, Sub: inner()}, kahn.Node{ID: "last", After: []string{"S"}, Memo: version})
@@ -152,8 +152,8 @@ func TestMemoWhole(t *testing.T) {
 	}
 }
 
-// TestMemoWholeReads: everything that the nodes inside a composite read from outside is in its key, at every depth, also if a node's own
-// output was found and it did not read.
+// TestMemoWholeReads: the memo key of a composite covers every value that nodes inside read from outside the composite, at every depth. This
+// includes reads by a node whose own output was memoized, so that it read nothing in this run.
 func TestMemoWholeReads(t *testing.T) {
 	in := func(pairs ...any) kahn.Option {
 		m := map[string]any{}
@@ -164,7 +164,7 @@ func TestMemoWholeReads(t *testing.T) {
 	}
 	for name, x := range map[string]struct {
 		node func(do kahn.StepFunc) kahn.Node
-		in   []kahn.Option // each changes something
+		in   []kahn.Option // each entry changes an input
 		want []int         // calls of x so far
 	}{
 		"an input, two deep": {func(do kahn.StepFunc) kahn.Node {
@@ -246,7 +246,7 @@ func TestMemoWholeReads(t *testing.T) {
 			return graph(n)
 		}
 		try(t, g("1"), nil, memo, in("x", 1))
-		try(t, g("2"), nil, memo, in("x", 1)) // x is found
+		try(t, g("2"), nil, memo, in("x", 1)) // the output of x is memoized
 		require.Equal(t, 1, c.of("x"))
 		r := try(t, g("2"), nil, memo, in("x", 2))
 		require.Equal(t, 2, c.of("x"))
@@ -257,7 +257,7 @@ func TestMemoWholeReads(t *testing.T) {
 	})
 }
 
-// TestMemoWholeKeeps: an output is kept only if it depends only on inputs and hides no failure.
+// TestMemoWholeKeeps: the output of a composite is memoized only if it depends only on inputs and hides no failure.
 func TestMemoWholeKeeps(t *testing.T) {
 	for name, x := range map[string]struct {
 		node kahn.Node
@@ -338,11 +338,11 @@ func TestMemoWholeKeeps(t *testing.T) {
 		require.NoError(t, c.Return(nextOf(t, c, "S/x"), 7, nil))
 		res, err := c.Result()
 		require.NoError(t, err)
-		require.Equal(t, 7, res.Output)
+		require.Equal(t, 7, res.Output())
 	})
 }
 
-// countedInput counts how often it is encoded.
+// countedInput is a value that counts how often it is encoded.
 type countedInput struct{ n *atomic.Int32 }
 
 func (c countedInput) MarshalJSON() ([]byte, error) {
@@ -371,7 +371,7 @@ func TestMemoInputsOnce(t *testing.T) {
 	}
 }
 
-// TestMemoWholeFlight: if several runs and items need the same composite at the same time, one performs it.
+// TestMemoWholeFlight: if several runs and items need the same composite at the same time, only one of them performs it.
 func TestMemoWholeFlight(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph { return graph(after("y")) }
@@ -481,7 +481,7 @@ func TestMemoWholeFlight(t *testing.T) {
 	})
 }
 
-// stuckCache finds nothing. It answers the nth question after a while, whatever happens meanwhile.
+// stuckCache is a cache that finds no entry. Its nth Get takes a given time, even if its context ends.
 type stuckCache struct {
 	nth, asked int
 	takes      time.Duration
@@ -496,7 +496,7 @@ func (c *stuckCache) Get(context.Context, string) ([]byte, bool, error) {
 
 func (*stuckCache) Put(context.Context, string, []byte) error { return nil }
 
-// TestMemoWholeStopped: a composite that is stopped while the Cache is asked begins nothing inside, in any attempt.
+// TestMemoWholeStopped: a composite that is stopped while the Cache is searched starts no node inside, in any attempt.
 func TestMemoWholeStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*kahn.Run){

@@ -20,14 +20,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hostile is user code of one kind: a graph, or options, in which this code calls hit.
+// hostile is user code of one kind: a graph or options in which the user code calls hit.
 type hostile struct {
 	name   string
 	build  func(hit func()) (*kahn.Graph, []kahn.Option)
-	panics string         // the statuses when hit panics
-	cause  kahn.CauseKind // of X in that case; CauseNone means any
-	goexit string         // the statuses when hit calls runtime.Goexit
-	fine   string         // the statuses when it does nothing
+	panics string         // the expected statuses if hit panics
+	cause  kahn.CauseKind // of X if hit panics; CauseNone means any cause
+	goexit string         // the expected statuses if hit calls runtime.Goexit
+	fine   string         // the expected statuses if hit returns
 }
 
 type hitLabels struct{ hit func() }
@@ -38,7 +38,7 @@ type hitJSON struct{ hit func() }
 
 func (h hitJSON) MarshalJSON() ([]byte, error) { h.hit(); return []byte("{}"), nil }
 
-// hitError calls hit from one of its methods.
+// hitError is an error that calls hit in one of its methods.
 type hitError struct {
 	method string
 	hit    func()
@@ -61,14 +61,14 @@ func hitModerator(hit func()) func(context.Context, event.Phase, *kahn.Step, any
 	return func(context.Context, event.Phase, *kahn.Step, any) error { hit(); return nil }
 }
 
-// hostiles lists every kind of function that user code can pass to the engine. X is the node that calls the function; Y follows X, and Z is
-// independent.
+// hostiles lists every kind of function that a host can pass to the engine. X is the node that calls the function. Y follows X, and Z is
+// independent of X.
 func hostiles() []hostile {
 	only := func(x kahn.Node) *kahn.Graph {
 		x.ID = "X"
 		return graph(x, after("Y", "X"), after("Z"))
 	}
-	routing := func(x kahn.Node) *kahn.Graph { // labels are computed only where they matter
+	routing := func(x kahn.Node) *kahn.Graph { // labels are computed only for nodes with labelled edges
 		x.ID, x.Routes = "X", x.Test == nil
 		return graph(x, kahn.Node{ID: "Y", In: []kahn.Edge{{From: "X", Label: "yes"}}}, after("Z"))
 	}
@@ -175,7 +175,7 @@ func hostiles() []hostile {
 				return nil, nil
 			}})
 			return g, []kahn.Option{kahn.Random(func() float64 { hit(); return 0 })}
-		}, "", kahn.CauseNone, "", ok}, // the wait may be chosen without the source; the run must end
+		}, "", kahn.CauseNone, "", ok}, // the delay may be chosen without a call of Random; the run must end
 		{"CloneInputs", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			g := only(kahn.Node{Params: map[string]any{"p": 1}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 				v, _ := s.Param("p")
@@ -192,8 +192,8 @@ func hostiles() []hostile {
 	}
 }
 
-// hostileMethods lists the methods of errors and values that user code returns. Here they do not panic, since a host would call them again;
-// they end the goroutine, and check for locks.
+// hostileMethods lists the methods of errors and values that user code returns. In these tests hit does not panic, since the host would call the
+// methods again. It calls Goexit, and checks that no lock is held.
 func hostileMethods() []hostile {
 	only := func(x kahn.Node) *kahn.Graph {
 		x.ID = "X"
@@ -228,7 +228,7 @@ func hostileMethods() []hostile {
 	}
 }
 
-// runHostile runs hostile code under a few limits and modes, with and without a sink.
+// runHostile runs hostile code under several limits and in both modes, with and without a sink.
 func runHostile(t *testing.T, h hostile, hit func(), want string) (runs []trial) {
 	t.Helper()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -312,7 +312,7 @@ func TestGoexitEverywhere(t *testing.T) {
 	}
 }
 
-// The same code without the fault passes, which shows that the tests above depend on the fault.
+// Without the fault each hostile graph passes. So the tests above fail only because of the fault.
 func TestHostilesAtPeace(t *testing.T) {
 	for _, h := range hostiles() {
 		inBubble(t, h.name, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestHostilesAtPeace(t *testing.T) {
 	}
 }
 
-// User code of every kind may call methods of its own run, since it is never called under a lock. Only Wait is forbidden inside a run: it
-// would wait for itself.
+// All user code may call methods of its own run, since no lock is held while user code runs. Only Wait is forbidden there: the run would wait
+// for itself.
 func TestRunMethodsFromUserCode(t *testing.T) {
 	for _, h := range append(hostiles(), hostileMethods()...) {
 		for name, request := range map[string]func(*kahn.Run){
@@ -365,7 +365,7 @@ func TestRunMethodsFromUserCode(t *testing.T) {
 }
 
 func TestRunMethodsFromSteps(t *testing.T) {
-	// own runs a graph whose steps know their run.
+	// own runs a graph whose steps get their run.
 	own := func(t *testing.T, g *kahn.Graph, step func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error), opts ...kahn.Option) trial {
 		var run *kahn.Run
 		started := make(chan struct{})
@@ -392,7 +392,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 	inBubble(t, "AbortAll", func(t *testing.T) {
 		r := own(t, graph(after("A"), after("B", "A")), func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
 			run.AbortAll(errHost)
-			run.AbortAll(errStep) // the first cause remains
+			run.AbortAll(errStep) // the cause of the first AbortAll remains
 			run.Cancel()
 			return untilStopped(ctx, s)
 		})
@@ -406,7 +406,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 			if s.ID() == "C" {
 				return nil, nil
 			}
-			for range 2 { // asking twice is allowed as long as it runs
+			for range 2 { // a second request is allowed while the node runs
 				if err := run.CancelNode("A"); err != nil {
 					t.Errorf("CancelNode: %v", err)
 				}
@@ -460,7 +460,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				return res.Output, nil
+				return res.Output(), nil
 			}
 		}
 		r := try(t, g, nested(0), kahn.Limit(1))
@@ -487,7 +487,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 func TestLateStep(t *testing.T) {
 	inBubble(t, "what it emits is dropped", func(t *testing.T) {
 		var kept atomic.Pointer[kahn.Step]
-		ended := make(chan struct{}) // closed when A has completed; before that, a goroutine of its step may still emit
+		ended := make(chan struct{}) // closed when A completes; until then a goroutine of its step may emit
 		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "B" {
 				close(ended)
@@ -546,7 +546,7 @@ func TestQueuedWhenStopped(t *testing.T) {
 	})
 }
 
-// A sink may be slow, or never return: the run does not wait for it, and Execute waits only for a while.
+// A sink may be slow or never return. The run does not wait for the sink, and Execute waits only for a limited time.
 func TestStuckSink(t *testing.T) {
 	inBubble(t, "slow", func(t *testing.T) {
 		var seen []kahn.Event
@@ -560,7 +560,7 @@ func TestStuckSink(t *testing.T) {
 		}
 	})
 	inBubble(t, "stuck", func(t *testing.T) {
-		for range 20 { // repeated, because a sink that keeps up must never be blamed
+		for range 20 { // repeated, because a sink that keeps up must never be reported
 			release := make(chan struct{})
 			stuck := kahn.OnEvent(func(kahn.Event) { <-release })
 			begin := time.Now()
@@ -611,7 +611,7 @@ func TestOddPanics(t *testing.T) {
 	})
 }
 
-// A value that contains itself cannot be printed: fmt overflows the stack, and recover does not help. So the test uses a separate process.
+// fmt cannot print a value that contains itself: it overflows the stack, which recover does not catch. So the test uses another process.
 func TestCyclicPanicValue(t *testing.T) {
 	if os.Getenv("KAHN_CYCLIC_PANIC") != "" {
 		list, dict := []any{nil}, map[string]any{}
@@ -631,7 +631,7 @@ func TestCyclicPanicValue(t *testing.T) {
 	}
 }
 
-// A source of random numbers outside [0, 1) must not make a wait negative or endless.
+// A random source that returns numbers outside [0, 1) must not make a delay negative or endless.
 func TestOddRandom(t *testing.T) {
 	for _, u := range []float64{-1e300, -1, 1, 1.5, 1e300, math.NaN(), math.Inf(1)} {
 		for _, jitter := range []kahn.Jitter{kahn.JitterHalf, kahn.JitterFull} {
@@ -649,7 +649,7 @@ func TestOddRandom(t *testing.T) {
 	}
 }
 
-// A condition's output that points to itself has no label, but looking for one ends.
+// If a condition's output is a pointer to itself, the search for its label ends without a label.
 func TestEndlessPointer(t *testing.T) {
 	type pointer *pointer
 	var p pointer
@@ -660,7 +660,7 @@ func TestEndlessPointer(t *testing.T) {
 	})
 }
 
-// A value that cannot be rendered as JSON fails the merge, not the process.
+// A value that cannot be encoded as JSON fails the merge and does not end the process.
 func TestUnrenderableMerge(t *testing.T) {
 	dict := map[string]any{}
 	dict["self"] = dict
@@ -676,12 +676,12 @@ func TestUnrenderableMerge(t *testing.T) {
 	}
 }
 
-// crashing is the middleware of docs/testing.md: a panic of a step ends the process, and the stack of the step is in its message.
+// crashing is the middleware of docs/testing.md: a panic of a step ends the process with a message that contains the step's stack.
 func crashing(next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		defer func() {
 			if v := recover(); v != nil {
-				go panic(fmt.Sprintf("step %s: %v\n\n%s", s.Path(), v, debug.Stack())) // on a goroutine without a recover
+				go panic(fmt.Sprintf("step %s: %v\n\n%s", s.Path(), v, debug.Stack())) // on a goroutine that has no recover
 				select {}
 			}
 		}()

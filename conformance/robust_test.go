@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A bad call is refused before anything runs.
+// A call with invalid arguments returns an error before the run starts.
 func TestBadCalls(t *testing.T) {
 	one := graph(after("A"))
 	plan, err := one.Compile()
@@ -30,7 +30,7 @@ func TestBadCalls(t *testing.T) {
 		g    *kahn.Graph
 		p    *kahn.Plan
 		step kahn.StepFunc
-		opt  kahn.Option // passed, even if nil, where ErrBadOption is expected
+		opt  kahn.Option // passed, even if nil, in rows that expect ErrBadOption
 		want []error
 	}
 	ctx := t.Context()
@@ -299,7 +299,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		}
 	}
 
-	// Problems that can be found only in a graph with a sound structure, together.
+	// Compile finds these problems only in a graph with a sound structure, and reports them together.
 	_, err = graph(after("A"), after("B"),
 		kahn.Node{ID: "J", In: []kahn.Edge{{From: "A", Param: "p", Merge: kahn.MergeArray}, {From: "B", Param: "p", Merge: kahn.MergeConcat}}},
 		kahn.Node{ID: "K", Ports: []kahn.Port{{Name: "p", Required: true}, {Name: "q", Required: true}}},
@@ -309,7 +309,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-// The error about a graph with thousands of problems is still readable.
+// The error about a graph with thousands of problems has a readable length.
 func TestProblemsAreBounded(t *testing.T) {
 	g := graph(after("A"))
 	g.Name = strings.Repeat("n", 1<<20)
@@ -328,7 +328,7 @@ func TestProblemsAreBounded(t *testing.T) {
 }
 
 func TestCycleNames(t *testing.T) {
-	// The nodes in and out are connected to the cycle, but do not belong to it.
+	// The nodes "in" and "out" are connected to the cycle, but are not part of it.
 	for i, order := range [][]string{{"A", "B", "C"}, {"B", "C", "A"}, {"C", "B", "A"}} {
 		g := graph(after("in"), after("out", "B"))
 		for _, id := range order {
@@ -373,7 +373,7 @@ func TestUnknownNode(t *testing.T) {
 			if status, ok := run.NodeStatus("nowhere"); ok || status != kahn.Idle {
 				t.Errorf("NodeStatus(nowhere): %v, %v", status, ok)
 			}
-			for _, id := range []string{"off", "Z"} { // terminal, and the end node
+			for _, id := range []string{"off", "Z"} { // a terminal node, and the end node
 				var transition *machine.TransitionError
 				if err := run.CancelNode(id); !errors.Is(err, kahn.ErrTransition) || !errors.As(err, &transition) || transition.Node != id {
 					t.Errorf("CancelNode(%s): %v", id, err)
@@ -409,8 +409,8 @@ func TestUnknownNode(t *testing.T) {
 			if v, ok := s.Param("nothing"); v != nil || ok {
 				t.Errorf("Param: %v, %v", v, ok)
 			}
-			for _, id := range []string{"nowhere", "B", "A"} { // none of them is an ancestor
-				if v, ok := s.Upstream(id); v != nil || ok || s.UpstreamErr(id) != nil || s.View().Status(id) != kahn.Idle {
+			for _, id := range []string{"nowhere", "B", "A"} { // none of them is an ancestor of the node
+				if v, ok := s.Upstream(id); v != nil || ok || !errors.Is(s.UpstreamErr(id), kahn.ErrNotAncestor) || s.View().Status(id) != kahn.Idle {
 					t.Errorf("Upstream(%s): %v, %v", id, v, ok)
 				}
 			}
@@ -425,7 +425,7 @@ func TestUnknownNode(t *testing.T) {
 	})
 }
 
-// Any number of goroutines may wait for a Run, any number of times, and all get the same Result.
+// Several goroutines may wait for one Run, repeatedly, and all get the same Result.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, "several goroutines", func(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(after("A")), fails(10*ms))
@@ -482,7 +482,7 @@ func TestConcurrentRuns(t *testing.T) {
 	})
 }
 
-// Runs without options share a default config: no run may store anything in it, such as whether it has a step function.
+// Runs without options share one default config. So a run must not store values in the config, such as whether it has a step function.
 func TestConcurrentRunsWithoutOptions(t *testing.T) {
 	needs, own := graph(after("A")), graph(kahn.Node{ID: "A", Do: nop})
 	var wg sync.WaitGroup

@@ -25,7 +25,7 @@ func TestRunner(t *testing.T) {
 		started := make(chan string, 10)
 		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 			started <- s.RunID()
-			return takes(time.Duration(1+len(started))*time.Second)(ctx, s) // no two end at the same time
+			return takes(time.Duration(1+len(started))*time.Second)(ctx, s) // all runs end at different times
 		}})
 		var runs []*kahn.Run
 		for i := range 5 {
@@ -219,8 +219,8 @@ func TestRunner(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 10 {
-			if res, err := rn.Execute(t.Context(), graph(after("A")), step, kahn.RunID(fmt.Sprint(i))); err != nil || res.Output != 1 {
-				t.Errorf("%v, %v", res.Output, err)
+			if res, err := rn.Execute(t.Context(), graph(after("A")), step, kahn.RunID(fmt.Sprint(i))); err != nil || res.Output() != 1 {
+				t.Errorf("%v, %v", res.Output(), err)
 			}
 		}
 		var ids []string
@@ -416,7 +416,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		g := graph(after("A"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for range 1000 { // a caller that joins must not get a refused run
+		for range 1000 { // a caller that joins must not get a run that was refused
 			done := make(chan error)
 			go func() {
 				_, err := rn.Start(ctx, g, takes(0), kahn.Idempotent(store, "k"))
@@ -502,7 +502,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		if same, _ := kahn.IdempotencyKey("flow", map[string]any{"a": "<x>", "b": 1.0}); same != one {
 			t.Error("the same inputs have another key")
 		}
-		// The output of sha256sum for: flow{"a":"<x>","b":1}
+		// The output of sha256sum for the text flow{"a":"<x>","b":1}
 		if want := "0810bfb8c52c556ed2a8a5f8e6e67b16dc37e7db772cf36956e06db400af562d"; one != want {
 			t.Errorf("the key is %s", one)
 		}

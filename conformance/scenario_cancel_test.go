@@ -53,7 +53,7 @@ func TestScenarioCancel(t *testing.T) {
 		}
 	})
 
-	// The backoff begins at once and ends after a second; the stop comes in between.
+	// The backoff begins at once and ends after a second. The stop comes in the meantime.
 	for _, row := range []struct {
 		name       string
 		stop       func(*kahn.Run, context.CancelCauseFunc)
@@ -123,7 +123,7 @@ func TestScenarioCancel(t *testing.T) {
 		}
 	})
 
-	// The step sees the deadline and returns at the very moment at which the run sees it.
+	// The step returns at the instant at which its deadline passes, before the run handles the timeout.
 	inBubble(t, "170 the step is faster than the run", func(t *testing.T) {
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
@@ -203,7 +203,7 @@ func TestScenarioAbort(t *testing.T) {
 			kahn.Node{ID: "D", Do: fails(20 * ms), Retry: kahn.RetryStandard()},
 		), nil, kahn.StopScheduling)
 		r.expect("A:F B:ok C:X D:F", "failed")
-		r.expectDelays("D") // no retries after the run was stopped
+		r.expectDelays("D") // no retries after the stop of the run
 		r.cause("C", kahn.CauseFailFast)
 	})
 
@@ -279,7 +279,7 @@ func TestScenarioCleanup(t *testing.T) {
 	inBubble(t, "181 a cleanup node runs in a cancelled run", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(
 			kahn.Node{ID: "A", Do: untilStopped},
-			kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Do: takes(time.Second)}, // would fail if its context ended
+			kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Do: takes(time.Second)}, // K would fail if its context ended
 		), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:ok", "cancelled")
 		r.order("node.cancelled A", "node.queued K", "node.started K", "node.completed K", "run.cancelled")
@@ -317,8 +317,8 @@ func TestScenarioCleanup(t *testing.T) {
 	inBubble(t, "184 a verdict cannot un-cancel", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}, verdict(kahn.RunCompleted)), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C Z:ok", "cancelled")
-		if r.Output != "said Z" || !errors.Is(r.err, kahn.ErrCancelled) {
-			t.Errorf("output %v, error %v", r.Output, r.err)
+		if r.Output() != "said Z" || !errors.Is(r.err, kahn.ErrCancelled) {
+			t.Errorf("output %v, error %v", r.Output(), r.err)
 		}
 	})
 
@@ -326,8 +326,8 @@ func TestScenarioCleanup(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Do: fails(ms)}, verdict(kahn.RunCompleted)), nil)
 		r.expect("A:F Z:ok", "completed")
 		r.order("node.failed A", "node.started Z", "node.completed Z", "run.completed")
-		if r.Output != "said Z" {
-			t.Errorf("output %v", r.Output)
+		if r.Output() != "said Z" {
+			t.Errorf("output %v", r.Output())
 		}
 		ended := r.events[len(r.events)-1].Payload.(event.RunEnd)
 		if ended.TotalSteps != 1 || ended.FailedSteps != 1 || !slices.Equal(ended.Failed, []string{"A"}) {
@@ -389,7 +389,7 @@ func TestScenarioCleanup(t *testing.T) {
 	})
 }
 
-// A cancelled run stays cancelled when another process continues it: a node that only the new version of the graph has does not begin.
+// A cancelled run stays cancelled when another process continues it. A node that exists only in the new version of the graph does not start.
 func TestResumeOfCancelledRunWithMoreNodes(t *testing.T) {
 	inBubble(t, "resume", func(t *testing.T) {
 		a, c := kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "C", After: []string{"A"}, Cleanup: true, Do: takes(20 * ms)}
@@ -400,7 +400,7 @@ func TestResumeOfCancelledRunWithMoreNodes(t *testing.T) {
 		time.Sleep(5 * ms)
 		run.Cancel()
 		time.Sleep(5 * ms)
-		s := reload(t, run.Snapshot()) // C runs
+		s := reload(t, run.Snapshot()) // C is running
 		_, _ = run.Wait()
 		res, err := resumeRun(t, t.Context(), graph(a, c, kahn.Node{ID: "N", Do: neverStep(t)}), nothing, s, nil, kahn.AllowGraphChange())
 		if !errors.Is(err, kahn.ErrCancelled) || status(res, "N") != kahn.Cancelled || status(res, "C") != kahn.Completed {

@@ -13,13 +13,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// got is the value that a step found in a parameter.
+// got describes the value that a step found in a parameter.
 type got struct {
 	value any
 	ok    bool
 }
 
-// keeps is a step that completes with what it finds in the parameter p.
+// keeps is a step that returns what it finds in the parameter p.
 func keeps(_ context.Context, s *kahn.Step) (any, error) {
 	v, ok := s.Param("p")
 	if all, found := s.Params()["p"]; found != ok || !reflect.DeepEqual(all, v) {
@@ -35,7 +35,7 @@ func (r trial) param(node string, want any) {
 	}
 }
 
-// An error that is merged as text keeps its text, even if a snapshot has dropped its fields: snapshots keep the fields of few types.
+// An error that is merged as text keeps its text, even if a snapshot has dropped its fields. Snapshots keep the fields of only a few error types.
 func TestMergedErrors(t *testing.T) {
 	for _, row := range []struct {
 		node kahn.Node
@@ -70,8 +70,8 @@ func TestMergedErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for how, res := range map[string]*kahn.Result{"in one life": whole, "from a snapshot": cut} {
-			if res.Output != row.want {
-				t.Errorf("%s, %s: %q, expected %q", n.Merge, how, res.Output, row.want)
+			if res.Output() != row.want {
+				t.Errorf("%s, %s: %q, expected %q", n.Merge, how, res.Output(), row.want)
 			}
 		}
 	}
@@ -86,12 +86,12 @@ func TestScenarioMerge(t *testing.T) {
 
 	for _, row := range []struct {
 		name   string
-		node   kahn.Node // J, without its edges
+		node   kahn.Node // node J without its edges
 		edges  []kahn.Edge
 		a, b   any
 		labels [2]string
 		want   any
-		aFirst bool // A ends first
+		aFirst bool // whether A ends first
 	}{
 		{name: "193 without a strategy the last edge wins", edges: into("A", "B"), a: "a", b: "b", want: "b"},
 		{name: "193 declared the other way round", edges: into("B", "A"), a: "a", b: "b", want: "a", aFirst: true},
@@ -116,7 +116,7 @@ func TestScenarioMerge(t *testing.T) {
 		{name: "200 concat drops typed nulls", node: kahn.Node{Merge: kahn.MergeConcat}, edges: into("A", "B"), a: []string(nil), b: "b", want: "b"},
 	} {
 		bothModes(t, row.name, func(t *testing.T, mode kahn.Mode) {
-			first, second := 20*ms, 10*ms // nodes do not complete in the order of declaration
+			first, second := 20*ms, 10*ms // the nodes do not complete in declaration order
 			if row.aFirst {
 				first, second = second, first
 			}
@@ -131,7 +131,7 @@ func TestScenarioMerge(t *testing.T) {
 		})
 	}
 
-	// The shape of a merged value does not depend on how many edges deliver.
+	// The type of a merged value does not depend on the number of edges that deliver.
 	bothModes(t, "197 an array of one", func(t *testing.T, mode kahn.Mode) {
 		r := try(t, graph(
 			kahn.Node{ID: "A", Disabled: true},
@@ -156,7 +156,7 @@ func TestScenarioMerge(t *testing.T) {
 		if !errors.Is(err, kahn.ErrMergeConflict) || !strings.Contains(err.Error(), `"J"`) {
 			t.Errorf("Compile: %v", err)
 		}
-		// Edges of different parameters may differ.
+		// Edges of different parameters may have different settings.
 		_, err = graph(after("A"), after("B"), kahn.Node{ID: "J", In: []kahn.Edge{
 			{From: "A", Param: "p", Merge: kahn.MergeArray}, {From: "B", Param: "q", Merge: kahn.MergeConcat}}}).Compile()
 		if err != nil {
@@ -173,7 +173,7 @@ func TestScenarioInputs(t *testing.T) {
 		name  string
 		b     kahn.Node
 		input bool
-		want  any // nil: nothing
+		want  any // nil for no value
 	}{
 		{"201 an edge comes first", kahn.Node{In: into("A"), Params: static, Ports: port}, true, 3},
 		{"201 an edge that delivers nothing", kahn.Node{After: []string{"A"}, In: into("off"), Params: static, Ports: port}, true, 2},
@@ -303,7 +303,7 @@ func TestScenarioGuard(t *testing.T) {
 		name   string
 		when   func(kahn.View) (bool, error)
 		policy kahn.GuardPolicy
-		byRun  bool // the policy is the graph's default
+		byRun  bool // whether the policy comes from the run
 		want   string
 		cause  kahn.CauseKind
 	}{
@@ -363,11 +363,11 @@ func TestScenarioGuard(t *testing.T) {
 	})
 }
 
-// An always edge of a failed or aborted node delivers the node's error. If the failure is tolerated, the edge delivers nothing.
+// An always edge of a failed or aborted node delivers the node's error. If the failure is tolerated, the edge delivers no value.
 func TestScenarioErrorsAsValues(t *testing.T) {
 	for name, row := range map[string]struct {
 		source kahn.Node
-		want   string // the error that is delivered; "" for nothing
+		want   string // the delivered error; "" for none
 	}{
 		"failed":    {kahn.Node{ID: "A", Do: always(errStep)}, `node "A": step_error: ` + errStep.Error()},
 		"tolerated": {kahn.Node{ID: "A", Do: always(errStep), ContinueOnFail: true}, ""},

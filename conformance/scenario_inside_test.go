@@ -107,7 +107,7 @@ func TestScenarioInside(t *testing.T) {
 		step := waitsOnce("L#2/y")
 		r := pause(t, g, step).resume(g, step, map[string]any{"L#2/y": 1})
 		r.expect("L:ok G:suspended", "suspended")
-		r = r.resume(g, step, map[string]any{"G": 1}) // the same holds if L has ended before the snapshot
+		r = r.resume(g, step, map[string]any{"G": 1}) // L had ended before this snapshot, and stays tolerated
 		if !r.Degraded || !r.node("L").Tolerated {
 			t.Errorf("degraded %v, %v", r.Degraded, r.node("L").Tolerated)
 		}
@@ -130,7 +130,7 @@ func TestScenarioInside(t *testing.T) {
 			{kahn.ErrUnknownGate, map[string]any{"S/nobody": 1}},
 			{kahn.ErrUnknownGate, map[string]any{"I/g": 1}}, // I has not begun
 			{kahn.ErrUnknownGate, map[string]any{"S": 1}},
-			{kahn.ErrUnknownGate, map[string]any{"S/x": 1}}, // a step that has not waited
+			{kahn.ErrUnknownGate, map[string]any{"S/x": 1}}, // S/x is a step that has not waited
 			{kahn.ErrUnknownGate, map[string]any{"D/x": 1}},
 			{kahn.ErrDuplicateGate, map[string]any{"S/w": 1, "ticket": 2}},
 		} {
@@ -142,7 +142,7 @@ func TestScenarioInside(t *testing.T) {
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"S/g", "G"}) {
 			t.Fatalf("%v, %v", res, err)
 		}
-		// A signal for a gate that has not been reached is kept.
+		// An answer for a gate that has not been reached is kept.
 		res, err = resumeRun(t, t.Context(), g, takes(10*ms), reload(t, res.Snapshot()), map[string]any{"S/g": 2, "G": 1})
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"I/g"}) {
 			t.Fatalf("%v, %v", res, err)
@@ -205,9 +205,9 @@ func TestScenarioInside(t *testing.T) {
 		child := graph(after("a"), after("x", "a"))
 		g := graph(kahn.Node{ID: "S", Sub: child, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: 5 * time.Second, Jitter: kahn.JitterNone}})
 		var c paths
-		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // in backoff
+		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // S is in backoff
 		c.n = nil
-		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.Resume(s)) // in x of the second attempt, after the remainder of the backoff
+		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.Resume(s)) // S/x runs in the second attempt, after the rest of the backoff
 		c.once(t, "S/a", "S/x")
 		c.n = nil
 		res, err := resumeRun(t, t.Context(), g, c.count(breaks("S/x")), s, nil)
@@ -228,7 +228,7 @@ func TestScenarioInside(t *testing.T) {
 		if got := r.items("M"); got != "ok F ok" || !r.Degraded {
 			t.Errorf("items %s, degraded %v", got, r.Degraded)
 		}
-		if sub := r.node("S").Sub; sub == nil || sub.Status != kahn.RunCompleted || sub.Output != "y" || sub.Duration != 20*ms {
+		if sub := r.node("S").Sub; sub == nil || sub.Status != kahn.RunCompleted || sub.Output() != "y" || sub.Duration != 20*ms {
 			t.Errorf("S is %+v", sub)
 		}
 	})
@@ -244,12 +244,12 @@ func TestScenarioInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, _ := run.Wait()
-		if took := time.Since(start); took != time.Minute || res.Status != kahn.RunCompleted || res.Output != "timeout" {
-			t.Errorf("%v after %v, output %v", res.Status, took, res.Output)
+		if took := time.Since(start); took != time.Minute || res.Status != kahn.RunCompleted || res.Output() != "timeout" {
+			t.Errorf("%v after %v, output %v", res.Status, took, res.Output())
 		}
-		res, err = resumeRun(t, t.Context(), g, nil, s, map[string]any{"S/g": 1}) // too late
-		if err != nil || res.Output != "timeout" {
-			t.Errorf("%v, %v", res.Output, err)
+		res, err = resumeRun(t, t.Context(), g, nil, s, map[string]any{"S/g": 1}) // after the deadline
+		if err != nil || res.Output() != "timeout" {
+			t.Errorf("%v, %v", res.Output(), err)
 		}
 	})
 
@@ -257,7 +257,7 @@ func TestScenarioInside(t *testing.T) {
 		node kahn.Node
 		left time.Duration
 	}{
-		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // the attempt starts again
+		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // the timeout of the attempt starts again
 		"overall": {kahn.Node{OverallTimeout: time.Hour}, 40 * time.Minute},
 		"both":    {kahn.Node{Timeout: 2 * time.Hour, OverallTimeout: time.Hour}, 40 * time.Minute},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// counting returns a graph whose output is the number of its iteration.
+// counting returns a graph whose output is the number of the current iteration.
 func counting() *kahn.Graph {
 	return graph(kahn.Node{ID: "x", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 		n, _ := s.Root("iteration")
@@ -46,7 +46,7 @@ func TestScenarioLoop(t *testing.T) {
 		child := graph(kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) { return fmt.Sprint(s.Params()), nil }})
 		r := try(t, graph(kahn.Node{ID: "L", Sub: child, Params: map[string]any{"p": "q"}, Loop: &kahn.Loop{Until: never, MaxIterations: 2, OnLimit: kahn.LoopStop, Collect: true}}), nil)
 		first := "map[iteration:1 p:q]"
-		if got, want := fmt.Sprint(r.Output), fmt.Sprintf("[%s map[iteration:2 p:q previous:%s]]", first, first); got != want {
+		if got, want := fmt.Sprint(r.Output()), fmt.Sprintf("[%s map[iteration:2 p:q previous:%s]]", first, first); got != want {
 			t.Errorf("%s, expected %s", got, want)
 		}
 	})
@@ -66,7 +66,7 @@ func TestScenarioLoop(t *testing.T) {
 				return v.Output("x").(int) > 40, nil
 			}, MaxIterations: 10, Collect: true}}), nil)
 		r.expect("L:ok", "completed")
-		if got := fmt.Sprint(r.Output); got != "[2 8 48]" {
+		if got := fmt.Sprint(r.Output()); got != "[2 8 48]" {
 			t.Errorf("%s", got)
 		}
 	})

@@ -30,7 +30,7 @@ func TestScenarioMap(t *testing.T) {
 			if !ok || item != param || upstream != "of A" || s.Config() != 7 || s.Label() != "the map" || len(s.UpstreamAll()) != 1 || s.View().Status("A") != kahn.Completed {
 				t.Errorf("%v has %v, %v, %v", s, item, param, upstream)
 			}
-			time.Sleep(time.Duration(10-s.Index()) * ms) // c ends first
+			time.Sleep(time.Duration(10-s.Index()) * ms) // item c ends first
 			return fmt.Sprint(item, s.Index(), s.ID(), s.Path(), s.Params()["index"], len(s.Params())), nil
 		})
 		r.expect("A:ok M:ok", "completed")
@@ -277,7 +277,7 @@ func TestScenarioMap(t *testing.T) {
 		}
 		r := try(t, graph(m), breaks("M[1]"))
 		r.expect("M:ok", "completed")
-		if got := fmt.Sprint(r.Output); got != "[M <nil> M]" {
+		if got := fmt.Sprint(r.Output()); got != "[M <nil> M]" {
 			t.Errorf("%s", got)
 		}
 	})
@@ -405,7 +405,7 @@ func TestScenarioMap(t *testing.T) {
 	}
 }
 
-// TestMapScale: the cost of a map is linear in its items.
+// TestMapScale: the cost of a map is linear in the number of its items.
 func TestMapScale(t *testing.T) {
 	for _, n := range []int{1000, size(10_000, 2_000, 10_000)} {
 		for _, limit := range []int{0, 3} {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// outcomes renders the outcomes of the nodes in a test run.
+// outcomes renders the outcomes of the nodes of a trial.
 func outcomes(r trial) string {
 	var all []string
 	for _, n := range r.Test.Nodes {
@@ -284,18 +284,18 @@ func TestScenarioMock(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "E", Kind: kahn.KindEnd})
 		r := try(t, g, nil, kahn.TestMode{Mocks: mocks{"A": {Err: errStep}, "E": {Value: kahn.EndVerdict{Status: kahn.RunCompleted, Output: 9}}}})
 		r.expect("A:F E:ok", "completed") // the verdict accepts the failure
-		if r.Output != 9 {
-			t.Errorf("output %v", r.Output)
+		if r.Output() != 9 {
+			t.Errorf("output %v", r.Output())
 		}
 	})
 }
 
-// refusesAll is a contract that no value satisfies.
+// refusesAll is a contract that refuses every value.
 type refusesAll struct{}
 
 func (refusesAll) Check(any) []kahn.Violation { return []kahn.Violation{{Message: "no"}} }
 
-// never is a moderator that must not be called.
+// never is a moderator that the run must not call.
 func never(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
 
 func TestScenarioMockNested(t *testing.T) {
@@ -371,7 +371,7 @@ func TestScenarioMockNested(t *testing.T) {
 				kahn.AssertOutput("M", "2", 30), kahn.AssertStatus("M[1]", kahn.Failed), kahn.AssertStatus("M[2]", kahn.Completed),
 				kahn.AssertCalls("M[]", 3), kahn.AssertCalls("M", 3), kahn.AssertCalls("N/x", 3), kahn.AssertOutput("N[1]/x", "", "x"), kahn.AssertStatus("N[]/y", kahn.Completed),
 				kahn.AssertStatus("N/y", kahn.Completed), kahn.AssertCalls("L/z", 3), kahn.AssertOutput("L/z", "", 3),
-				kahn.AssertStatus("M[]", kahn.Completed), // fails: not all items completed
+				kahn.AssertStatus("M[]", kahn.Completed), // fails: not all items have completed
 			},
 		})
 		r.expect("M:ok N:ok L:ok", "completed+d")
@@ -436,7 +436,7 @@ func TestAssertions(t *testing.T) {
 	base := kahn.TestMode{Mocks: mocks{"A": {Value: out}, "B": {Err: errStep}, "C": {}}}
 	for _, row := range []struct {
 		a    kahn.Assertion
-		text string // of the failure; "" for none
+		text string // of the failure; "" if the assertion holds
 	}{
 		{kahn.AssertOutput("A", "list.0", 1), ""},
 		{kahn.AssertOutput("A", "list.1.name", "one"), ""},
@@ -478,7 +478,7 @@ func TestAssertions(t *testing.T) {
 	}
 }
 
-// TestMockReproducible compares the events of runs with one slot, without ids and times.
+// TestMockReproducible: with one slot the events of all runs are equal, except for ids and times.
 func TestMockReproducible(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C", "A", "B"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}},
 		kahn.Node{ID: "R", After: []string{"G"}, Retry: kahn.RetryJittered(3)}, kahn.Node{ID: "D", After: []string{"R", "C"}})
@@ -514,8 +514,7 @@ func TestMockReproducible(t *testing.T) {
 	}
 }
 
-// TestAssertionThatWaits: assertions are user code. An assertion that waits for its own run, or ends its goroutine, does not hang the
-// caller.
+// TestAssertionThatWaits: assertions are user code. An assertion that waits for its own run or calls Goexit does not block the caller.
 func TestAssertionThatWaits(t *testing.T) {
 	inBubble(t, "for its run", func(t *testing.T) {
 		var run *kahn.Run
@@ -558,7 +557,7 @@ func TestAssertionThatWaits(t *testing.T) {
 	})
 }
 
-// TestPathsIntoItems: a node in the graph of a map is named without brackets. A path with brackets would replace nothing, so it is refused.
+// TestPathsIntoItems: the path of a node inside a map has no brackets in a mock. A path with brackets would match no node, so it is refused.
 func TestPathsIntoItems(t *testing.T) {
 	t.Parallel()
 	undone := kahn.Node{ID: "x", Do: takes(0), Compensate: func(context.Context, *kahn.Step) error { return nil }}

@@ -46,7 +46,7 @@ func TestScenarioSubGraph(t *testing.T) {
 		for range 20 {
 			r := try(t, graph(subgraph("S", inner(1)), kahn.Node{ID: "A", Priority: 2}, subgraph("T", inner(3)), after("B"), after("C", "T")),
 				takes(10*ms), kahn.Limit(1))
-			// T/y is on a longer path than S/y and B.
+			// T/y is on a longer path of the graph than S/y and B.
 			if got := r.started(); got != "S T T/x A S/x T/y S/y B C" {
 				t.Errorf("started in the order %s", got)
 			}
@@ -86,8 +86,8 @@ func TestScenarioSubGraph(t *testing.T) {
 		}})
 		r := try(t, graph(subgraph("S", child)), breaks("S/x"))
 		r.expect("S:ok", "completed")
-		if r.Output != "rescued" {
-			t.Errorf("output %v", r.Output)
+		if r.Output() != "rescued" {
+			t.Errorf("output %v", r.Output())
 		}
 		child = graph(after("x"), kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: func(context.Context, *kahn.Step) (any, error) {
 			return kahn.EndVerdict{Status: kahn.RunFailed}, nil
@@ -126,7 +126,7 @@ func TestScenarioSubGraph(t *testing.T) {
 		r := try(t, graph(after("A"), kahn.Node{ID: "S", Sub: between, In: []kahn.Edge{{From: "A", Param: "rows"}},
 			Params: map[string]any{"n": 7}}), takes(0), kahn.Inputs(map[string]any{"rows": "hidden", "other": "hidden"}))
 		r.expect("A:ok S:ok", "completed")
-		if got := fmt.Sprint(r.Output); got != "map[free:map[n:7 rows:A] x:map[n:7 other:d rows:A]]" {
+		if got := fmt.Sprint(r.Output()); got != "map[free:map[n:7 rows:A] x:map[n:7 other:d rows:A]]" {
 			t.Errorf("%s", got)
 		}
 	})
@@ -188,8 +188,8 @@ func TestScenarioSubGraph(t *testing.T) {
 		s.Fallback = func(ctx context.Context, err error) (any, error) { return "instead", nil }
 		r := try(t, graph(s), breaks("S/x"))
 		r.expect("S:ok", "completed")
-		if r.Output != "instead" || !r.node("S").Fallback {
-			t.Errorf("%v", r.Output)
+		if r.Output() != "instead" || !r.node("S").Fallback {
+			t.Errorf("%v", r.Output())
 		}
 	})
 	inBubble(t, "245 branches by the output of a sub-graph", func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestScenarioSubGraph(t *testing.T) {
 	})
 }
 
-// TestScenarioSubGraphStop: a stop of a composite stops its nodes, in two phases.
+// TestScenarioSubGraphStop: stopping a composite stops the nodes inside in two phases.
 func TestScenarioSubGraphStop(t *testing.T) {
 	child := func() *kahn.Graph {
 		return graph(after("x"), after("y", "x"), kahn.Node{ID: "clean", Cleanup: true, After: []string{"x"}, Do: takes(10 * ms)},
@@ -418,7 +418,7 @@ func TestCompileSubGraphs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	// A change of a graph inside is seen.
+	// Compile notices a change of an inner graph.
 	inner := graph(after("x"))
 	g := graph(subgraph("S", inner))
 	before, err := g.Compile()
@@ -429,7 +429,7 @@ func TestCompileSubGraphs(t *testing.T) {
 		t.Error("nothing has changed")
 	}
 	inner.Add(after("y", "x"))
-	if res, err := executeRun(t, t.Context(), g, takes(0)); err != nil || res.Output != "y" {
+	if res, err := executeRun(t, t.Context(), g, takes(0)); err != nil || res.Output() != "y" {
 		t.Errorf("%v, %v", res, err)
 	}
 }

@@ -31,8 +31,8 @@ func TestScenarioTrigger(t *testing.T) {
 			if !slices.Equal(r.Pruned, []string{"T2", "B"}) || len(r.Warnings) > 0 {
 				t.Errorf("pruned %v, warnings %v", r.Pruned, r.Warnings)
 			}
-			if r.node("T1").Output != "hello" || r.Output != "hellotruehello" {
-				t.Errorf("T1 = %v, A = %v", r.node("T1").Output, r.Output)
+			if r.node("T1").Output != "hello" || r.Output() != "hellotruehello" {
+				t.Errorf("T1 = %v, A = %v", r.node("T1").Output, r.Output())
 			}
 			r.count(event.NodeQueued, "T1", 0)
 		}
@@ -57,8 +57,8 @@ func TestScenarioTrigger(t *testing.T) {
 		}
 		r := try(t, g, step, kahn.Fire("T1", nil))
 		r.expect("T1:ok A:ok", "completed")
-		if r.Output != false || !slices.Equal(r.Pruned, []string{"R"}) {
-			t.Errorf("%v, pruned %v", r.Output, r.Pruned)
+		if r.Output() != false || !slices.Equal(r.Pruned, []string{"R"}) {
+			t.Errorf("%v, pruned %v", r.Output(), r.Pruned)
 		}
 		if len(r.Warnings) != 1 || !errors.Is(r.Warnings[0], kahn.ErrPrunedInput) {
 			t.Errorf("warnings %v", r.Warnings)
@@ -72,8 +72,8 @@ func TestScenarioTrigger(t *testing.T) {
 		}
 		r = try(t, g, step, kahn.Fire("T1", nil), kahn.PruneClosure)
 		r.expect("T1:ok R:ok A:ok", "completed")
-		if r.Output != true || len(r.Pruned) > 0 || len(r.Warnings) > 0 {
-			t.Errorf("%v, pruned %v, warnings %v", r.Output, r.Pruned, r.Warnings)
+		if r.Output() != true || len(r.Pruned) > 0 || len(r.Warnings) > 0 {
+			t.Errorf("%v, pruned %v, warnings %v", r.Output(), r.Pruned, r.Warnings)
 		}
 	})
 	inBubble(t, "252 a required port whose edge is pruned", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestScenarioTrigger(t *testing.T) {
 	}
 }
 
-// TestFiredGoesOn: fired runs continue with the same trigger and payload.
+// TestFiredGoesOn: a fired run that continues has the same trigger and payload.
 func TestFiredGoesOn(t *testing.T) {
 	payload := func(_ context.Context, s *kahn.Step) (any, error) {
 		v, _ := s.Upstream("T1")
@@ -264,7 +264,7 @@ func TestFiredGoesOn(t *testing.T) {
 		if _, err := execute("anew", kahn.Fire("T2", nil)); !errors.Is(err, kahn.ErrNoStep) {
 			t.Error(err)
 		}
-		for _, id := range []string{"r", "anew"} { // the refused calls left nothing behind
+		for _, id := range []string{"r", "anew"} { // the refused calls stored no run
 			if res, err := execute(id, kahn.Fire("T1", nil)); err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestScenarioCompositeWaits: a composite waits when all remaining nodes inside wait.
+// TestScenarioCompositeWaits: a composite counts as waiting when all its remaining nodes wait.
 func TestScenarioCompositeWaits(t *testing.T) {
 	gated := func() *kahn.Graph {
 		return graph(kahn.Node{ID: "g", Kind: kahn.KindGate}, after("y", "g"), after("z"))
@@ -60,7 +60,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		if snapshot == nil {
 			t.Fatal("no snapshot")
 		}
-		// The snapshot has the nodes inside the composite, so they continue.
+		// The snapshot contains the nodes inside the composite, which therefore continue.
 		var c calls
 		again, err := resumeRun(t, t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), c.count(takes(10*ms)), snapshot, nil)
 		if err != nil || again.Status != kahn.RunSuspended || c.of("z") != 0 || c.of("B") != 0 {
@@ -91,7 +91,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 			}
 		})
 		r.expect("M:ok", "completed")
-		if got := fmt.Sprint(r.Output); got != "[0 signal 2]" || c.of("M") != 4 {
+		if got := fmt.Sprint(r.Output()); got != "[0 signal 2]" || c.of("M") != 4 {
 			t.Errorf("%s after %d calls", got, c.of("M"))
 		}
 	})

@@ -24,19 +24,19 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// sharer is the store as one process sees it. The process may be killed, or cut off for a while.
+// sharer is the store as seen by one process. The process may be killed, or cut off for a while.
 type sharer struct {
 	*store.Memory
 	dead  atomic.Bool
 	mu    sync.Mutex
-	cut   chan struct{} // closed when the cut ends; nil without one
-	calls atomic.Int64  // of Grant
-	fails atomic.Bool   // Grant fails
+	cut   chan struct{} // closed when the process is no longer cut off; nil if it is not cut off
+	calls atomic.Int64  // calls of Grant
+	fails atomic.Bool   // whether Grant fails
 
-	latency time.Duration // of Grant, there and back
+	latency time.Duration // total delay of a Grant
 }
 
-// sever cuts the process off. The cut ends when the function is called.
+// sever cuts the process off from the store until mend is called.
 func (p *sharer) sever() (mend func()) {
 	cut := make(chan struct{})
 	p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *sharer) sever() (mend func()) {
 	}
 }
 
-// reach waits until the store can be reached.
+// reach waits until the process is no longer cut off.
 func (p *sharer) reach(ctx context.Context) error {
 	p.mu.Lock()
 	cut := p.cut
@@ -135,6 +135,7 @@ func (p *sharer) Announce(ctx context.Context, a store.Announcement) error {
 type gaugeOfKeys struct {
 	mu        sync.Mutex
 	now, most map[string]int
+	runs      map[string]map[string]int // the number of running steps, by key and run
 	calls     int
 	starts    []time.Time
 	above     func(key string, n int) // if not nil, called when a step begins, with the number of running steps of its key; the caller holds mu
@@ -159,6 +160,26 @@ func (g *gaugeOfKeys) add(key string, by int) {
 	}
 }
 
+// run changes the number of running steps of a run and a key by the given amount.
+func (g *gaugeOfKeys) run(key, run string, by int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.runs == nil {
+		g.runs = map[string]map[string]int{}
+	}
+	of := g.runs[key]
+	if of == nil {
+		of = map[string]int{}
+		g.runs[key] = of
+	}
+	if of[run] += by; of[run] == 0 {
+		delete(of, run)
+	}
+	if by > 0 && g.above != nil {
+		g.above(key, len(of))
+	}
+}
+
 // step returns a step that takes d. A node's key is its id up to the first dash.
 func (g *gaugeOfKeys) step(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -174,7 +195,7 @@ func (g *gaugeOfKeys) step(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// keyedFan returns a graph of n nodes of each key, each with a Timeout.
+// keyedFan returns a graph of n nodes for each key. Each node has a Timeout.
 func keyedFan(n int, timeout time.Duration, keys ...string) *kahn.Graph {
 	g := &kahn.Graph{Name: "fan"}
 	for i := range n {
@@ -193,8 +214,8 @@ func others(t *testing.T, db store.GrantStore, limit string) []store.GrantHolder
 	return answers[0].Others
 }
 
-// TestSharedBounds: Runners of one store share limits, per key and in total. They use the limits fully, no node waits inside an attempt,
-// and the Runners return every slot.
+// TestSharedBounds: Runners of one store share limits, per key and in total. They use the whole limits, no node waits inside an attempt, and the
+// Runners return every slot.
 func TestSharedBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +242,7 @@ func TestSharedBounds(t *testing.T) {
 	})
 }
 
-// TestSharedReuse: a Runner that is alone reuses its slots. It asks the store at intervals, however many nodes it runs.
+// TestSharedReuse: the only Runner of a store keeps and reuses its slots. It calls the store at intervals, however many nodes it runs.
 func TestSharedReuse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,13 +253,13 @@ func TestSharedReuse(t *testing.T) {
 		took := time.Since(begun)
 		require.Less(t, took, 5500*time.Millisecond, "4000 steps of 10 ms, eight at once, take 5 s")
 		require.NoError(t, rn.Shutdown(t.Context()))
-		// While nodes wait, it learns every 250 ms whether there are more slots.
+		// While nodes wait, the Runner asks every 250 ms for more slots.
 		require.LessOrEqual(t, p.calls.Load(), int64(took/(200*time.Millisecond))+12)
 		require.Equal(t, 8, m.most["a"])
 	})
 }
 
-// TestSharedTurns: two Runners take turns with one slot. A Runner that stays busy does not keep it.
+// TestSharedTurns: two Runners take turns with one slot, even if one of them is always busy.
 func TestSharedTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +284,8 @@ func TestSharedTurns(t *testing.T) {
 	})
 }
 
-// TestSharedNews: a Runner that has one slot gets a free one as soon as a node needs it, and then soon learns that another Runner wants it.
+// TestSharedNews: a Runner with one slot gets a second, free slot as soon as a node needs it. The Runner then soon learns that another Runner
+// wants the slot.
 func TestSharedNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +293,7 @@ func TestSharedNews(t *testing.T) {
 		a, b := &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 2}}, &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 2}}
 		long, err := a.Start(t.Context(), keyedFan(1, 0, "a"), m.step(10*time.Second))
 		require.NoError(t, err)
-		time.Sleep(5 * time.Second) // without news it asks seldom
+		time.Sleep(5 * time.Second) // without news the Runner calls the store rarely
 		many, err := a.Start(t.Context(), keyedFan(100, 0, "a"), m.step(20*time.Millisecond))
 		require.NoError(t, err)
 		time.Sleep(50 * time.Millisecond)
@@ -292,8 +314,8 @@ func TestSharedNews(t *testing.T) {
 	})
 }
 
-// TestSharedBeyondItsPart: a Runner whose steps have more slots than its part asks the store no more than twice a second while they run. The
-// other Runner gets the first slot that becomes free.
+// TestSharedBeyondItsPart: a Runner uses more slots than its part of the limit. While its steps run it calls the store at most twice a second,
+// and the other Runner gets the first slot that becomes free.
 func TestSharedBeyondItsPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -321,8 +343,8 @@ func TestSharedBeyondItsPart(t *testing.T) {
 	})
 }
 
-// TestSharedWait: while a node waits for another process, it has no attempt and its Timeout does not run. Why names the run that holds the
-// slot, and the wait costs few calls. Cancel and Leave end it. If a run is cancelled, left or shut down, its slots are free at once.
+// TestSharedWait: while a node waits for a slot of another process, it has no attempt and its Timeout does not run. Why names the run that holds
+// the slot, and waiting costs few calls. Cancel and Leave end the wait. The slots of a run that is cancelled, left or shut down are free at once.
 func TestSharedWait(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"ends", "cancel", "leave", "shutdown"} {
@@ -378,7 +400,7 @@ func TestSharedWait(t *testing.T) {
 	}
 }
 
-// TestSharedRate: Runners share a rate, and return the tokens they do not use.
+// TestSharedRate: Runners share a rate, and return unused tokens.
 func TestSharedRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -404,8 +426,8 @@ func TestSharedRate(t *testing.T) {
 	})
 }
 
-// TestSharedStoreFails: while the store fails, nodes wait, the Runner reports the error at intervals, and no limit is exceeded. The nodes
-// continue when the store is back.
+// TestSharedStoreFails: while the store fails, nodes wait, the Runner reports the error at intervals, and no limit is exceeded. Then the nodes
+// continue.
 func TestSharedStoreFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -428,7 +450,7 @@ func TestSharedStoreFails(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
 		require.Equal(t, map[string]int{"a": 2, "": 2}, m.most)
-		// A slot that cannot be returned becomes free when its lease ends, and Shutdown does not wait for that.
+		// A slot that cannot be returned becomes free when its lease expires, and Shutdown does not wait for this.
 		p.fails.Store(true)
 		begun := time.Now()
 		require.NoError(t, rn.Shutdown(t.Context()))
@@ -436,8 +458,8 @@ func TestSharedStoreFails(t *testing.T) {
 	})
 }
 
-// TestSharedLeases: a killed process loses its grants when its lease ends. A process that is cut off from the store starts no step after
-// its lease has ended.
+// TestSharedLeases: when the lease of a killed process expires, its slots become free. A process that is cut off from the store starts no step
+// after its lease has expired.
 func TestSharedLeases(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []bool{false, true} {
@@ -498,6 +520,12 @@ func TestSharedBadBounds(t *testing.T) {
 		"Lease 10ms is less than 1s":               {Store: db, Limit: 1, Lease: 10 * time.Millisecond},
 		"Runner.Shared.Rate: bad value":            {Store: db, Rate: kahn.Rate{Starts: 1}},
 		"Runner.Shared.KeyRate: bad value":         {Store: db, KeyRate: kahn.Rate{Starts: -1, Per: time.Second}},
+		"group number 2 has no name":               {Store: db, Groups: []kahn.Group{{Name: "a", Limit: 1}, {Limit: 1}}},
+		`group "a" is declared twice`:              {Store: db, Groups: []kahn.Group{{Name: "a", Limit: 1}, {Name: "a", Limit: 1}}},
+		`group "a": Limit -1 is negative`:          {Store: db, Groups: []kahn.Group{{Name: "a", Limit: -1}}},
+		`group "a": bad value`:                     {Store: db, Groups: []kahn.Group{{Name: "a", Rate: kahn.Rate{Per: time.Second}}}},
+		`group "a": CancelOnFailure is for`:        {Store: db, Groups: []kahn.Group{{Name: "a", Limit: 1, CancelOnFailure: true}}},
+		`group "a" has neither Limit nor Rate`:     {Store: db, Groups: []kahn.Group{{Name: "a"}}},
 		`Name "a\x00" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
 		`Name "a\xff" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\xff"},
 	} {
@@ -514,11 +542,12 @@ func TestSharedBadBounds(t *testing.T) {
 	}
 }
 
-// plainStore is a store that has no grants.
+// plainStore is a store that does not implement GrantStore.
 type plainStore struct{ store.Store }
 
-// TestSharedUnderKills: processes that serve a store are killed, or cut off for up to three leases. The limits hold for all of them
-// together, except for one lease after the lease of a process that was cut off has ended. All runs end.
+// TestSharedUnderKills: processes that serve a store are killed, or cut off for up to three leases. The limits of keys, of groups, of all steps,
+// and of the runs of a key hold for all processes together. After the lease of a cut-off process has expired, its running steps may exceed a
+// limit for one more lease. All runs end.
 func TestSharedUnderKills(t *testing.T) {
 	t.Parallel()
 	worlds := uint64(6)
@@ -537,15 +566,27 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 	const lease = 10 * time.Second
 	db, keys := new(store.Memory), []string{"a", "b", "c"}[:1+rnd.IntN(3)]
 	keyLimit, limit := 1+rnd.IntN(3), 2+rnd.IntN(5)
+	groupLimit, keyRuns := 1+rnd.IntN(2), 1+rnd.IntN(2)
 	g := keyedFan(1+rnd.IntN(6), 0, keys...)
+	inside := &kahn.Graph{Groups: []kahn.Group{{Name: "db"}}}
+	for i := range rnd.IntN(4) {
+		inside.Add(kahn.Node{ID: fmt.Sprint("db-", i), Groups: []string{"db"}})
+	}
+	g.Add(kahn.Node{ID: "sub", Sub: inside, After: []string{keys[0] + "-0"}[:rnd.IntN(2)]})
 	_, err := g.Compile()
 	require.NoError(t, err)
-	var cuts [][2]time.Time // when each cut began and ended
+	var cuts [][2]time.Time // the begin and the end of each cut
 	m := new(gaugeOfKeys)
 	m.above = func(key string, n int) {
 		most := keyLimit
-		if key == "" {
+		switch key {
+		case "":
 			most = limit
+		case "db":
+			most = groupLimit
+		}
+		if strings.HasPrefix(key, "runs ") {
+			most = keyRuns
 		}
 		if n <= most {
 			return
@@ -560,7 +601,7 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 	}
 	runs := 5 + rnd.IntN(20)
 	for i := range runs {
-		_, _, err := db.Create(t.Context(), store.NewRun{ID: fmt.Sprint("r", i), Spec: store.Spec{Workflow: "fan"}})
+		_, _, err := db.Create(t.Context(), store.NewRun{ID: fmt.Sprint("r", i), Spec: store.Spec{Workflow: "fan", Key: fmt.Sprint("runs ", i%3)}})
 		require.NoError(t, err)
 	}
 	var zombies sync.WaitGroup
@@ -574,12 +615,15 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 			}
 			both, end := context.WithCancelCause(own)
 			defer context.AfterFunc(ctx, func() { end(errKilled) })()
+			number, _ := strconv.Atoi(strings.TrimPrefix(s.RunID(), "r"))
+			m.run(fmt.Sprint("runs ", number%3), s.RunID(), 1)
+			defer m.run(fmt.Sprint("runs ", number%3), s.RunID(), -1)
 			return m.step(d)(both, s)
 		}
 		rn := &kahn.Runner{MaxRuns: 4, Options: []kahn.Option{kahn.Lease("", lease)},
-			Shared: &kahn.Shared{Store: p, KeyLimit: keyLimit, Limit: limit, Lease: lease, OnError: func(error) {}}}
+			Shared: &kahn.Shared{Store: p, KeyLimit: keyLimit, Limit: limit, Groups: []kahn.Group{{Name: "db", Limit: groupLimit}}, Lease: lease, OnError: func(error) {}}}
 		zombies.Go(func() {
-			_ = rn.Serve(ctx, kahn.Service{Store: p, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, OnError: func(string, store.Queue, error) {}})
+			_ = rn.Serve(ctx, kahn.Service{Store: p, KeyRuns: keyRuns, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, OnError: func(string, store.Queue, error) {}})
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			_ = rn.Shutdown(over)
@@ -646,6 +690,6 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 		x.kill()
 	}
 	zombies.Wait()
-	time.Sleep(time.Minute) // grants are returned in the background; no call to the store is in flight after a minute
+	time.Sleep(time.Minute) // grants are returned in the background; after a minute no call is in flight
 	require.ElementsMatch(t, []int{0}, slices.Compact(slices.Sorted(maps.Values(m.now))), "no step is at work")
 }

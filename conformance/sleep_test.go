@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sleeper returns a step that sleeps twice, an hour each time, and passes note what it was resumed with.
+// sleeper returns a step that sleeps twice for an hour, and calls the function "note" with the values with which the step was resumed.
 func sleeper(note func(string, ...any)) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		value, resumed := s.Resumed()
@@ -34,7 +34,7 @@ func sleeper(note func(string, ...any)) kahn.StepFunc {
 	}
 }
 
-// A sleeping step is called again at its time, in the same attempt. It holds no slot meanwhile, and Execute waits for it.
+// A sleeping step is called again when its time comes, in the same attempt. It holds no slot while it sleeps, and Execute waits for it.
 func TestSuspendUntil(t *testing.T) {
 	t.Parallel()
 	g := func() *kahn.Graph {
@@ -82,7 +82,7 @@ func TestSuspendUntil(t *testing.T) {
 			return s.Attempt(), nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, 1, res.Output)
+		require.Equal(t, 1, res.Output())
 	})
 	inBubble(t, "Timeout begins anew, OverallTimeout goes on", func(t *testing.T) {
 		s := new(served)
@@ -251,8 +251,8 @@ func TestSuspendFor(t *testing.T) {
 	})
 }
 
-// A time that JSON cannot represent does not break the run, which can still be stored. A time after the year 9999 becomes the last one
-// possible, and a time before the year 1 has passed.
+// A run can be stored even if a step sleeps until a time that JSON cannot represent. A time after the year 9999 is replaced by the latest
+// possible time, and a time before the year 1 counts as passed.
 func TestSuspendBeyondCalendars(t *testing.T) {
 	t.Parallel()
 	west, odd := time.FixedZone("west", -5*60*60), time.FixedZone("east", 14*60*60)
@@ -296,7 +296,7 @@ func TestSuspendBeyondCalendars(t *testing.T) {
 					require.NotErrorIs(t, err, kahn.ErrStore)
 					if c.passed {
 						require.NoError(t, err)
-						require.Equal(t, "again", res.Output)
+						require.Equal(t, "again", res.Output())
 						require.Equal(t, 2, calls)
 						return
 					}
@@ -313,7 +313,7 @@ func TestSuspendBeyondCalendars(t *testing.T) {
 	}
 }
 
-// The suspension that a step returns can be sent as data, too, and a Coordinator resumes the step by its own clock.
+// A suspension can also be encoded as data. A Coordinator resumes the step by its own clock.
 func TestSuspendUntilElsewhere(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -353,10 +353,10 @@ func TestSuspendUntilElsewhere(t *testing.T) {
 	require.NoError(t, c.Return(s, 1, nil))
 	res, err := c.Result()
 	require.NoError(t, err)
-	require.Equal(t, 1, res.Output)
+	require.Equal(t, 1, res.Output())
 }
 
-// The process dies at every write. The sleep still ends at its time, in the same attempt and with its state.
+// The process dies at each write in turn. The sleep still ends at its time, in the same attempt and with its saved state.
 func TestSuspendUntilCrashes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "crashes", func(t *testing.T) {

@@ -29,7 +29,7 @@ func rootAs[T any](t *testing.T, given any, want any, text string) {
 		res, err := drive(t, g, nop, kahn.Inputs(map[string]any{"x": given}))
 		if text == "" {
 			require.NoError(t, err, driver)
-			require.Equal(t, want, res.Output, driver)
+			require.Equal(t, want, res.Output(), driver)
 			continue
 		}
 		require.ErrorIs(t, err, kahn.ErrType, driver)
@@ -37,7 +37,7 @@ func rootAs[T any](t *testing.T, given any, want any, text string) {
 	}
 }
 
-// Numbers and lists from JSON convert to a type that represents them exactly.
+// Numbers and lists from JSON convert to every type that represents them exactly.
 func TestValuesFromJSON(t *testing.T) {
 	t.Parallel()
 	rootAs[int](t, 3.0, 3, "")
@@ -67,7 +67,7 @@ func TestValuesFromJSON(t *testing.T) {
 	rootAs[[]string](t, []any{"a", nil}, nil, `wrong type: item 1 is null: UpstreamItems reports which items of a map have no value, and why`)
 }
 
-// A map's output is a list of what its step returned, unless an item has no value.
+// A map's output is a slice of the type that its step returned, unless an item has no value.
 func TestParamOfAMap(t *testing.T) {
 	t.Parallel()
 	g := func(tolerated float64) *kahn.Graph {
@@ -84,14 +84,14 @@ func TestParamOfAMap(t *testing.T) {
 	for driver, drive := range drivers {
 		res, err := drive(t, g(0), nop)
 		require.NoError(t, err, driver)
-		require.Equal(t, []string{"a", "b"}, res.Output, driver)
+		require.Equal(t, []string{"a", "b"}, res.Output(), driver)
 		_, err = drive(t, g(50), nop)
 		require.ErrorIs(t, err, kahn.ErrType, driver)
 		require.ErrorContains(t, err, "UpstreamItems", driver)
 	}
 }
 
-// If a map is over a root input that is not a parameter of its node, the error says how to make it one.
+// If a map iterates over a root input that its node does not take as a parameter, the error says how to declare the parameter.
 func TestMapOverARootInput(t *testing.T) {
 	t.Parallel()
 	over := func(n kahn.Node) *kahn.Graph {

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// named evaluates texts in which each word is the id of a node. It does not report the nodes of a text that begins with "?". Every text is
-// true.
+// named is an evaluator. Each word of a text is the id of a node that the text reads, but a text that begins with "?" does not report its nodes.
+// Every text is true.
 type named struct{}
 
 func (named) Parse(text string) (kahn.Expression, error) {
@@ -29,7 +31,7 @@ func (silent) Evaluate(context.Context, kahn.View) (any, error) { return true, n
 
 const unusedText = "nothing uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 
-// If a graph is valid but probably a mistake, its plan and the Result of each run have a warning, with every driver.
+// A graph is valid, but probably contains a mistake: its plan and the Result of each run have a warning, with every driver.
 func TestWarningsOfGraphs(t *testing.T) {
 	t.Parallel()
 	yes := kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil })
@@ -57,7 +59,7 @@ func TestWarningsOfGraphs(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		g       *kahn.Graph
-		warning string // empty: none
+		warning string // "" if there is no warning
 		is      error
 	}{
 		{"5 If with After instead of Label", graph(yes, after("x", "ok?")), `node "ok?": ` + unusedText, kahn.ErrNoMatch},
@@ -72,6 +74,10 @@ func TestWarningsOfGraphs(t *testing.T) {
 		{"5 a function before it", graph(kahn.Node{ID: "a", When: looks}, kahn.If("ok?", looks, "a"), after("x", "ok?")), `node "ok?": ` + unusedText, kahn.ErrNoMatch},
 		{"5 inside", graph(kahn.Node{ID: "s", Sub: graph(yes, after("x", "ok?"))}), `in "s": node "ok?": ` + unusedText, kahn.ErrNoMatch},
 		{"5 inside a loop", loop(kahn.Loop{UntilExpr: "x"}), `in "loop": node "ok?": ` + unusedText, kahn.ErrNoMatch},
+		{"both outcomes", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "x", After: []string{"a"}, In: []kahn.Edge{{From: "a", On: kahn.OnFailure}}}),
+			`node "x": bad edge: it runs whether "a" succeeds or fails, since edges for both outcomes lead here: remove one of them, or use always`, kahn.ErrBadEdge},
+		{"both outcomes, with parameters", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "x", In: []kahn.Edge{{From: "a", Param: "out"}, {From: "a", On: kahn.OnFailure, Param: "err"}}}), "", nil},
+		{"success and one cause", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "x", After: []string{"a"}, In: []kahn.Edge{{From: "a", On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}}}), "", nil},
 		{"3 two required ports", early(kahn.AnySucceeded, kahn.Port{Name: "x", Required: true}, kahn.Port{Name: "y", Required: true}), earlyText, kahn.ErrBadJoin},
 		{"3 one port that two feed", early(kahn.AnySucceeded, kahn.Port{Name: "z", Required: true, Default: 1}), earlyText, kahn.ErrBadJoin},
 		{"a retry without attempts", graph(kahn.Node{ID: "a", Retry: kahn.Retry{InitialDelay: time.Second}}), `node "a": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
@@ -162,7 +168,7 @@ func TestWarningsOfTheWholeGraph(t *testing.T) {
 		g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, db}
 		return g
 	}
-	const bounds = `group "db": bad value: it does nothing: it has neither a limit nor a rate, and no failure in it stops the others`
+	const bounds = `group "db": bad value: it does nothing, unless Runner.Shared bounds it: it has neither a limit nor a rate, and no failure in it stops the others`
 	for _, c := range []struct {
 		name           string
 		g              *kahn.Graph
@@ -195,7 +201,7 @@ func TestWarningsOfTheWholeGraph(t *testing.T) {
 	}
 }
 
-// A graph that a step returns has the same warnings.
+// The graph that a step returns causes the same warnings.
 func TestWarningsOfExpansions(t *testing.T) {
 	t.Parallel()
 	yes := kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil })
@@ -205,4 +211,54 @@ func TestWarningsOfExpansions(t *testing.T) {
 	res, err := kahn.Execute(t.Context(), g, nop)
 	require.NoError(t, err)
 	requireWarning(t, "expansion", res.Warnings, `in "x": node "ok?": `+unusedText, kahn.ErrNoMatch)
+}
+
+// TestWarningsOfTimeoutEdges: if a gate's time is up, an edge labelled "timeout" is taken only if OnTimeout says so. Otherwise there is a
+// warning.
+func TestWarningsOfTimeoutEdges(t *testing.T) {
+	t.Parallel()
+	const text = `node "g": bad value: when its time is up the gate fails, and the edge labelled "timeout" is not taken: set OnTimeout to label`
+	for name, row := range map[string]struct {
+		gate *kahn.Gate
+		want []string
+	}{
+		"it fails":   {&kahn.Gate{Timeout: time.Hour}, []string{text}},
+		"it answers": {&kahn.Gate{Timeout: time.Hour, OnTimeout: kahn.GateLabel}, nil},
+		"no timeout": {&kahn.Gate{}, nil},
+		"declared":   {&kahn.Gate{Timeout: time.Hour, Choices: []string{"timeout"}}, nil},
+	} {
+		late := []kahn.Edge{{From: "g", Label: "timeout"}}
+		p := compiled(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: row.gate}, kahn.Node{ID: "x", In: late}, kahn.Node{ID: "y", In: late}))
+		var got []string
+		for _, w := range p.Warnings() {
+			require.ErrorIs(t, w, kahn.ErrBadValue)
+			got = append(got, w.Error())
+		}
+		require.Equal(t, row.want, got, name)
+	}
+}
+
+// TestTextsOfSlips tests details: a stored gate without Info is read without Info, Why says that no answer came before a gate's deadline, and
+// the error about a pointer names the registered type behind the pointer.
+func TestTextsOfSlips(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, g := new(store.Memory), graph(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}})
+		run, err := kahn.Start(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		synctest.Wait()
+		stored, err := kahn.ReadRun(t.Context(), db, "r")
+		require.NoError(t, err)
+		require.Len(t, stored.Waiting, 1)
+		require.Nil(t, stored.Waiting[0].Info)
+		res, err := run.Wait()
+		require.Error(t, err)
+		y, err := res.Why("g")
+		require.NoError(t, err)
+		require.Equal(t, "no answer came in time", y.String())
+	})
+	type order struct{ ID int }
+	g := graph(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return &order{1}, nil }})
+	_, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(new(store.Memory)), kahn.Encoding(kahn.Types{"order": order{}}))
+	require.ErrorContains(t, err, "type *conformance_test.order is not registered; conformance_test.order is: return it in place of the pointer, or register the pointer")
 }

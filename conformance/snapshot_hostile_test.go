@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestHostileSnapshots resumes forged snapshots, whose values are missing, out of range, or contradict each other. Resume refuses such a
-// snapshot, or the run ends; nothing panics, hangs or takes memory without bound.
+// TestHostileSnapshots resumes snapshots with forged values: missing, out of range, or contradicting each other. Resume refuses the snapshot, or
+// the run ends. It never panics, hangs or uses unbounded memory.
 func TestHostileSnapshots(t *testing.T) {
 	defer tolerateBugs()()
 	graphs, tried, refused := size(4, 3, 200), 0, 0
@@ -58,10 +58,10 @@ func TestHostileSnapshots(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// forgedStore is a store with a forged record.
+// forgedStore is a store with one forged record.
 type forgedStore struct {
 	*journal
-	node   string // "" for the run's own record
+	node   string // node of the record; "" for the run's own record
 	record json.RawMessage
 	change func(n *store.Columns) // changes the columns of that node; may be nil
 }
@@ -84,7 +84,7 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 	return lease, stored, nil
 }
 
-// TestHostileStores resumes runs from stores with forged records, with the same expectations.
+// TestHostileStores resumes runs from stores with forged records, and expects the same as TestHostileSnapshots.
 func TestHostileStores(t *testing.T) {
 	defer tolerateBugs()()
 	tried, refused := 0, 0
@@ -149,7 +149,7 @@ func TestHostileStores(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// goOnHostile reports whether the run was resumed. data is the forged file.
+// goOnHostile resumes a run from forged data, and reports whether Resume accepted it.
 func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool {
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,11 +166,11 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	for range 20 {
 		time.Sleep(time.Second)
 		for _, w := range run.Waiting() {
-			_ = run.Signal(context.Background(), w.Node, true) // Signal may not find a node whose name was forged
+			_ = run.Signal(context.Background(), w.Node, true) // the node's name may have been forged
 		}
 	}
 	run.Cancel()
-	time.Sleep(10 * time.Minute) // a cleanup node, which Cancel does not stop, may back off for 5 minutes, see Retry.MaxRetryAfter
+	time.Sleep(10 * time.Minute) // a cleanup node, which Cancel does not stop, may back off for 5 minutes: see Retry.MaxRetryAfter
 	synctest.Wait()
 	select {
 	case <-run.Done():
@@ -183,7 +183,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	return true
 }
 
-// forge changes one to three values of a snapshot.
+// forge changes one to three values of an encoded snapshot.
 func forge(t *testing.T, r *rand.Rand, data []byte) []byte {
 	pick := func(list ...any) any { return list[r.IntN(len(list))] }
 	number := func() any { return pick(-1, 0, 1, 7, 1<<30, 1<<31-1, -1<<31) }
@@ -233,13 +233,13 @@ func forge(t *testing.T, r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// jsonPlace is a value in a document, with a function that replaces it.
+// jsonPlace is a value in a JSON document, with a function that replaces the value.
 type jsonPlace struct {
 	value any
 	set   func(any)
 }
 
-// placesOf lists the values of a document, except the graph's hash and the version.
+// placesOf lists the values of a document, except for the graph's hash and the version.
 func placesOf(doc any) (places []jsonPlace) {
 	switch doc := doc.(type) {
 	case map[string]any:
@@ -258,7 +258,7 @@ func placesOf(doc any) (places []jsonPlace) {
 	return places
 }
 
-// A backoff or a pause until a distant date lasts no longer than its policy allows.
+// A forged date makes a backoff or a pause no longer than its policy allows.
 func TestBackoffUntilAForgedDate(t *testing.T) {
 	hour, asked := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, MaxDelay: time.Hour}, kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second}
 	broken := errors.New("once more")
@@ -309,7 +309,29 @@ func TestBackoffUntilAForgedDate(t *testing.T) {
 	}
 }
 
-// A file that claims more interrupted attempts than there were does not give the node more attempts than its policy.
+// A snapshot with a started attempt of a gate is refused, at every depth: a gate has no attempts, and a signal could not end one.
+func TestForgedAttemptOfGate(t *testing.T) {
+	gate := kahn.Node{ID: "g", Kind: kahn.KindGate}
+	for name, g := range map[string]*kahn.Graph{"alone": graph(gate), "inside": graph(subgraph("S", graph(gate)))} {
+		for _, field := range []string{"started", "attempts"} {
+			inBubble(t, name+" "+field, func(t *testing.T) {
+				res, err := kahn.Execute(t.Context(), g, takes(0))
+				require.NoError(t, err)
+				data, err := json.Marshal(res.Snapshot())
+				require.NoError(t, err)
+				forged := bytes.Replace(data, []byte(`"id":"g",`), []byte(`"id":"g","`+field+`":7,`), 1)
+				require.NotEqual(t, data, forged)
+				s := new(kahn.Snapshot)
+				if err = json.Unmarshal(forged, s); err == nil {
+					_, err = kahn.Execute(t.Context(), g, takes(0), kahn.Resume(s))
+				}
+				require.ErrorIs(t, err, kahn.ErrBadValue)
+			})
+		}
+	}
+}
+
+// A snapshot with a forged number of interrupted attempts does not give the node more attempts than its policy allows.
 func TestForgedCutAttempts(t *testing.T) {
 	for _, cleanup := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("cleanup %v", cleanup), func(t *testing.T) {
@@ -332,7 +354,7 @@ func TestForgedCutAttempts(t *testing.T) {
 	}
 }
 
-// Whatever a file says, the nodes in an expanded node back off no longer, and are attempted no more often, than their policy allows.
+// Whatever a snapshot says, nodes inside an expanded node back off no longer, and are attempted no more often, than their policy allows.
 func TestForgedInsideAnExpandedNode(t *testing.T) {
 	for name, forge := range map[string]func(text string) string{
 		"no time": func(text string) string {

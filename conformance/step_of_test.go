@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepOf finds the attempt from any context derived from the attempt's context, with every driver.
+// StepOf finds the attempt in the attempt's context and in every derived context, with every driver.
 func TestStepOf(t *testing.T) {
 	type key struct{}
-	// found returns the paths that StepOf returns for a context and for contexts derived from it by each function of package context.
+	// found returns the paths that StepOf finds in ctx and in contexts that each function of package context derives from ctx.
 	found := func(ctx context.Context) string {
 		later := time.Now().Add(time.Hour)
 		timeout, end := context.WithTimeout(ctx, time.Hour)
@@ -78,15 +78,15 @@ func TestStepOf(t *testing.T) {
 	t.Run("a context that middleware does not derive", func(t *testing.T) {
 		res, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "a"}), func(_ context.Context, s *kahn.Step) (any, error) { return found(s), nil }, apart)
 		require.NoError(t, err)
-		require.Equal(t, "a", res.Output)
+		require.Equal(t, "a", res.Output())
 	})
 	t.Run("a run in a step", func(t *testing.T) {
 		res, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "outer"}), func(ctx context.Context, _ *kahn.Step) (any, error) {
 			inner, err := kahn.Execute(context.WithValue(ctx, key{}, 1), graph(kahn.Node{ID: "inner"}), own, adds)
-			return fmt.Sprint(inner.Output, " in ", found(ctx)), err
+			return fmt.Sprint(inner.Output(), " in ", found(ctx)), err
 		}, adds)
 		require.NoError(t, err)
-		require.Equal(t, "inner in outer", res.Output)
+		require.Equal(t, "inner in outer", res.Output())
 	})
 	t.Run("fallback, after a stop", func(t *testing.T) {
 		var stopped string
@@ -97,7 +97,7 @@ func TestStepOf(t *testing.T) {
 			return nil, ctx.Err()
 		}, adds)
 		require.NoError(t, err)
-		require.Equal(t, "a", res.Output)
+		require.Equal(t, "a", res.Output())
 		require.Equal(t, "a", stopped)
 	})
 	t.Run("an attempt as data", func(t *testing.T) {

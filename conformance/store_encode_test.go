@@ -34,7 +34,7 @@ func (c *countingCodec) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// TestEncodedOnce: the codec of a durable run is called once for each value: it may encrypt a value or store it elsewhere.
+// TestEncodedOnce: a durable run calls the codec once for each value, since the codec may encrypt the value or store it elsewhere.
 func TestEncodedOnce(t *testing.T) {
 	t.Parallel()
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -74,10 +74,10 @@ func TestEncodedOnce(t *testing.T) {
 		for value, n := range codec.times {
 			most := 1
 			if value == "<nil>" {
-				continue // gates wait without an Info
+				continue // gates without Info wait
 			}
 			if value == "payload" || value == "inside" {
-				most = 2 // for the run and for the trigger, for x and for S
+				most = 2 // the run and the trigger share a value, and so do x and S
 			}
 			if n > most {
 				t.Errorf("%v: %s was encoded %d times", mode, value, n)
@@ -89,7 +89,7 @@ func TestEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestDeltasInRecords: the size of the write for a delta does not depend on the number of nodes.
+// TestDeltasInRecords: the size of the write for a delta does not grow with the number of nodes.
 func TestDeltasInRecords(t *testing.T) {
 	t.Parallel()
 	written := func(nodes int) (bytes int) {
@@ -119,7 +119,7 @@ func TestDeltasInRecords(t *testing.T) {
 	require.Less(t, float64(large)/float64(small), 4.2, "%d bytes for 100 nodes, %d for 400", small, large)
 }
 
-// TestDeltasOfFormerRecords: delta numbers continue from the counts in the record of the run, where former versions stored them.
+// TestDeltasOfFormerRecords: former versions stored delta counts in the run's record. Delta numbers continue from these counts.
 func TestDeltasOfFormerRecords(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "A"}, subgraph("S", graph(kahn.Node{ID: "x"}), "A"))
@@ -154,8 +154,7 @@ func loopOf(iterations int, pause time.Duration) kahn.Node {
 	}}), Loop: &kahn.Loop{MaxIterations: iterations, OnLimit: kahn.LoopStop, Collect: true, Pause: pause, While: func(kahn.View) (bool, error) { return true, nil }}}
 }
 
-// TestCollectedOutputs: a loop that collects its outputs writes each output once, and still has all of them if it is resumed after any
-// write.
+// TestCollectedOutputs: a loop that collects its outputs writes each output once. If it is resumed after any write, it still has all outputs.
 func TestCollectedOutputs(t *testing.T) {
 	t.Parallel()
 	written := func(iterations int) (bytes int) {
@@ -181,7 +180,7 @@ func TestCollectedOutputs(t *testing.T) {
 		"a loop that pauses":     graph(loopOf(4, time.Second)),
 		"a loop inside of items": graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []int{1, 2}}, Sub: graph(loopOf(3, 0))}),
 		"a loop in a later attempt": graph(kahn.Node{ID: "S", Sub: graph(loopOf(3, 0), kahn.Node{ID: "fails", After: []string{"L"}, Do: func(context.Context, *kahn.Step) (any, error) {
-			if attempts++; attempts == 1 { // of this process
+			if attempts++; attempts == 1 { // the first attempt that this process performs
 				return nil, errStep
 			}
 			return nil, nil
@@ -197,14 +196,14 @@ func TestCollectedOutputs(t *testing.T) {
 				s := whole.replay(t, "r", writes)
 				got, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(s), kahn.OnEvent(rec.add))
 				require.NoError(t, err, "after %d writes", writes)
-				require.Equal(t, want.Output, got.Output, "after %d writes", writes)
+				require.Equal(t, want.Output(), got.Output(), "after %d writes", writes)
 				require.NoError(t, kahntest.CheckEvents(g, got, rec.all()))
 			}
 		})
 	}
 }
 
-// TestMissingOutput: a stored run that lacks the output of an iteration does not continue as if the iteration had no output.
+// TestMissingOutput: a stored run that lacks the output of an iteration does not continue as if that iteration had returned no output.
 func TestMissingOutput(t *testing.T) {
 	t.Parallel()
 	g, j := graph(loopOf(5, 0)), new(journal)

@@ -26,7 +26,7 @@ func expectApplied(t testing.TB, db store.Inbox, ids ...string) {
 	}
 }
 
-// life performs one life of the run "r", until the run ends or is at rest.
+// life performs one life of the run "r": until the run ends or is at rest.
 func life(t testing.TB, g *kahn.Graph, step kahn.StepFunc, db store.Store, opts ...kahn.Option) trial {
 	t.Helper()
 	return try2(t, g, step, append(opts, kahn.Durable(db), kahn.RunID("r"))...)
@@ -38,7 +38,7 @@ func expectStatus(t testing.TB, run *kahn.Run, node string, want kahn.Status) {
 	require.Equal(t, want, status, node)
 }
 
-// A process that does not hold a running run answers its gates and cancels it.
+// A process that does not perform a run may answer its gates and cancel it.
 func TestRequestsForARunAtWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestRequestsForARunAtWork(t *testing.T) {
 	})
 }
 
-// Requests for a run that no process performs make the run due. Its next life takes them in the order in which they were posted, before it
-// calls a step. So a cancelled run calls none.
+// Requests for a run at rest make the run due. Its next life takes them in the order in which they were posted, before it calls a step. So a run
+// that is cancelled in this way calls no step.
 func TestRequestsForARunAtRest(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), after("A", "G"), gate("H", "A"), after("B", "H"))
@@ -169,7 +169,7 @@ func TestRequestsForARunAtRest(t *testing.T) {
 	})
 }
 
-// A run that was cancelled before it started calls no step. Signals do not make a run start before its time; a cancel ends it before its
+// A run that was cancelled before it started calls no step. A signal does not make a run start before its time. A cancel ends the run before its
 // time.
 func TestRequestsForARunThatHasNotBegun(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func TestRequestsForARunThatHasNotBegun(t *testing.T) {
 	})
 }
 
-// A run that is pending at a Runner takes its requests.
+// A run that is pending in a Runner takes its requests.
 func TestRequestsForAPendingRun(t *testing.T) {
 	t.Parallel()
 	for k := range 4 {
@@ -227,7 +227,7 @@ func TestRequestsForAPendingRun(t *testing.T) {
 			if cancel {
 				postRequest(t, db, cancelRun)
 				synctest.Wait()
-				if !stored { // the run has nothing to clean up, and does not wait for a slot
+				if !stored { // the run has no cleanup node, and does not wait for a slot
 					require.Equal(t, kahn.RunCancelled, run.Status())
 				}
 			}
@@ -246,7 +246,7 @@ func TestRequestsForAPendingRun(t *testing.T) {
 	}
 }
 
-// A request is idempotent by its id, even after the end of the run. New requests are refused then, and so are requests that no life has
+// A request is idempotent by its id, even after the end of the run. After the end, new requests are refused, and so are requests that no life has
 // taken.
 func TestRequestsAfterTheEnd(t *testing.T) {
 	t.Parallel()
@@ -271,7 +271,7 @@ func TestRequestsAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A process that has lost its lease does not take a request from the process that holds the run.
+// A process that has lost the lease of a run does not take its requests.
 func TestRequestsAndFencing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestRequestsAndFencing(t *testing.T) {
 	})
 }
 
-// A run that is left, or whose store does not answer, leaves its requests to the next life.
+// If a run is left, or its store does not answer, the requests that it has not taken wait for the next life.
 func TestRequestsAndLeaving(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestRequestsAndLeaving(t *testing.T) {
 	})
 }
 
-// inboxFaults is a store whose requests cannot be loaded.
+// inboxFaults is a store that fails to load requests.
 type inboxFaults struct {
 	*store.Memory
 	mu    sync.Mutex
@@ -378,7 +378,7 @@ func TestRequestEncoding(t *testing.T) {
 	})
 }
 
-// If the codec ends the goroutine or panics, the request waits until the run has ended. The run takes the next request meanwhile.
+// If decoding a request panics or calls Goexit, the request waits until the run has ended. The run takes the next request meanwhile.
 func TestRequestsAndForeignCode(t *testing.T) {
 	t.Parallel()
 	for name, misbehave := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("broken") }} {
@@ -390,7 +390,7 @@ func TestRequestsAndForeignCode(t *testing.T) {
 			first, second := post(t, db, "G", "bad"), post(t, db, "G", "good")
 			res, err := run.Wait()
 			require.NoError(t, err)
-			require.Equal(t, "good", res.Output)
+			require.Equal(t, "good", res.Output())
 			status, why := became(t, db, first)
 			require.Equal(t, store.RequestRefused, status)
 			require.Equal(t, kahn.ErrFinished.Error(), why)
@@ -399,7 +399,7 @@ func TestRequestsAndForeignCode(t *testing.T) {
 	}
 }
 
-// badCodec misbehaves when it decodes "bad".
+// badCodec is a codec that fails when it decodes "bad".
 type badCodec struct {
 	kahn.Types
 	misbehave func()
@@ -412,7 +412,7 @@ func (c *badCodec) Decode(data json.RawMessage) (any, error) {
 	return c.Types.Decode(data)
 }
 
-// At whatever write a process dies, each request takes effect once, and the requests take effect in the order in which they were posted.
+// Whichever write a process dies at, each request takes effect once, in the order in which the requests were posted.
 func TestRequestsAndCrashes(t *testing.T) {
 	t.Parallel()
 	post := func(p *kahntest.Process, s *kahn.Step, list ...store.Request) error {

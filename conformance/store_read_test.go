@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestReadResult: ReadResult returns the Result of an ended run as the run itself returned it.
+// TestReadResult: ReadResult returns the same Result of an ended run as the run itself.
 func TestReadResult(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(20, 10, 2_000)) {
@@ -30,8 +30,8 @@ func TestReadResult(t *testing.T) {
 				t.Helper()
 				got := outcome{Status: res.Status, Flags: [2]bool{res.Degraded, res.CancelRequested}}
 				got.add(c, res, "")
-				if !reflect.DeepEqual(got, want) || (err == nil) != (res.Status == kahn.RunCompleted) || !reflect.DeepEqual(res.Output, c.res.Output) {
-					t.Errorf("seed %d:\ngot  %v, %v\nwant %v, %v", seed, got, res.Output, want, c.res.Output)
+				if !reflect.DeepEqual(got, want) || (err == nil) != (res.Status == kahn.RunCompleted) || !reflect.DeepEqual(res.Output(), c.res.Output()) {
+					t.Errorf("seed %d:\ngot  %v, %v\nwant %v, %v", seed, got, res.Output(), want, c.res.Output())
 				}
 				for n := range c.res.Nodes() {
 					if m, _ := res.Node(n.ID); m.Attempts != n.Attempts || m.Duration != n.Duration || !m.Start.Equal(n.Start) || fmt.Sprint(m.Err) != fmt.Sprint(n.Err) {
@@ -56,7 +56,7 @@ func TestReadResult(t *testing.T) {
 	}
 }
 
-// TestReadOutcomes: ReadResult returns the status and the causes that the run ended with, under every rule.
+// TestReadOutcomes: ReadResult returns the status and the causes with which the run ended, under every status rule.
 func TestReadOutcomes(t *testing.T) {
 	t.Parallel()
 	rescue := func(context.Context, *kahn.Step) (any, error) {
@@ -104,7 +104,7 @@ func TestReadOutcomes(t *testing.T) {
 				require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err), source)
 				require.Equal(t, "r", got.ID(), source)
 				require.Equal(t, want.Status, got.Status, source)
-				require.Equal(t, want.Output, got.Output, source)
+				require.Equal(t, want.Output(), got.Output(), source)
 				require.Equal(t, want.Cause.Kind, got.Cause.Kind, source)
 				require.Equal(t, want.Cause.Origins, got.Cause.Origins, source)
 				require.Equal(t, want.Pruned, got.Pruned, source)
@@ -119,7 +119,7 @@ func TestReadOutcomes(t *testing.T) {
 	}
 }
 
-// TestReadRefused: there is no Result for a run that does not exist, has not ended, or does not fit the graph.
+// TestReadRefused: ReadResult returns an error if the run does not exist, has not ended, or does not fit the graph.
 func TestReadRefused(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		store := new(store.Memory)
@@ -133,7 +133,7 @@ func TestReadRefused(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
 		_, _, err = store.Acquire(t.Context(), "r", "us", time.Minute)
 		require.NoError(t, err)
-		require.ErrorIs(t, read(g, "r"), kahn.ErrUnknownRun) // nothing was written
+		require.ErrorIs(t, read(g, "r"), kahn.ErrUnknownRun) // the run has no first write
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Lease("us", 0)}
 		pause(t, g, takes(0), opts...)
 		require.ErrorIs(t, read(g, "r"), kahn.ErrNotEnded)
@@ -179,7 +179,7 @@ func TestReadRefused(t *testing.T) {
 	})
 }
 
-// TestReadPerformsNothing: reading a Result calls no step, even if the graph has new nodes, and however the run has ended.
+// TestReadPerformsNothing: ReadResult calls no step, even if the graph has new nodes, and however the run ended.
 func TestReadPerformsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestReadPerformsNothing(t *testing.T) {
 	})
 }
 
-// TestReadUnbegun: a run with an end node that was stopped before it began is read with its cause.
+// TestReadUnbegun: ReadResult returns the cause of a run that has an end node and was stopped before it began.
 func TestReadUnbegun(t *testing.T) {
 	t.Parallel()
 	for want, stop := range map[kahn.CauseKind]func(*kahn.Run){

@@ -31,7 +31,7 @@ func encode(t *testing.T, g *kahn.Graph) string {
 	return string(text)
 }
 
-// The golden files are byte for byte in the form that Encode writes.
+// The golden files are byte for byte what Encode writes.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The same edges in every spelling: edges have the order of the document, and branches the order of their labels.
+// All spellings of the same edges give the same graph: edges are in the order of the document, and branches in the order of their labels.
 func TestSpellingsOfEdges(t *testing.T) {
 	edges := func(nodes, outside string) []kahn.Edge {
 		return decode(t, `{"version": 1, "nodes": [`+nodes+`], "edges": [`+outside+`]}`).Edges()
@@ -74,7 +74,7 @@ func TestSpellingsOfEdges(t *testing.T) {
 	}
 }
 
-// A step-centric document compiles to the same plan as one that names predecessors.
+// A document that lists successors compiles to the same plan as a document that lists predecessors.
 func TestSpellingsCompileToTheSamePlan(t *testing.T) {
 	hash := func(nodes string) string {
 		g, err := definition.Load([]byte(`{"version": 1, "name": "x", "nodes": [`+nodes+`]}`), definition.Limits{}, nil)
@@ -93,7 +93,7 @@ func TestSpellingsCompileToTheSamePlan(t *testing.T) {
 	require.NotEqual(t, other, steps, "the order of fan-in is a part of the plan")
 }
 
-// A root input is a name or an object.
+// A document may write a root input as a name or as an object.
 func TestInputs(t *testing.T) {
 	g := decode(t, `{"version": 1, "inputs": ["a", {"name": "b"}, {"optional": true, "name": "c"}, {"name": "d", "default": [1, null]}]}`)
 	require.Equal(t, []kahn.Input{{Name: "a"}, {Name: "b"}, {Name: "c", Optional: true}, {Name: "d", Default: []any{int64(1), nil}}}, g.Inputs)
@@ -114,7 +114,7 @@ func TestInputs(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// The order of keys does not matter: a tool may sort them.
+// The order of an object's keys does not matter, since a tool may sort them.
 func TestOrderOfKeys(t *testing.T) {
 	one := decode(t, `{"version": 1, "name": "x", "nodes": [{"id": "a", "routes": true, "branches": {"z": "b", "a": "b"}}, {"id": "b"}]}`)
 	two := decode(t, `{"nodes": [{"branches": {"a": "b", "z": "b"}, "routes": true, "id": "a"}, {"id": "b"}], "name": "x", "version": 1}`)
@@ -122,7 +122,7 @@ func TestOrderOfKeys(t *testing.T) {
 	require.Equal(t, encode(t, one), encode(t, two))
 }
 
-// A graph built with Add and Connect in any order comes back with its edges in the same order.
+// Encode keeps the order of edges of a graph that was built with Add and Connect, in any order.
 func TestOrderOfEdgesSurvives(t *testing.T) {
 	var g kahn.Graph
 	g.Connect(kahn.Edge{From: "b", To: "c"})
@@ -133,7 +133,7 @@ func TestOrderOfEdgesSurvives(t *testing.T) {
 	require.Equal(t, encode(t, &g), encode(t, again))
 }
 
-// The order of nodes and edges survives, however they were declared.
+// Encode keeps the order of nodes and edges, whatever order they were declared in.
 func TestAnyOrderOfEdgesSurvives(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -158,7 +158,7 @@ func TestAnyOrderOfEdgesSurvives(t *testing.T) {
 	}
 }
 
-// A graph that was decoded runs like one that was built.
+// A decoded graph runs like a graph that was built in Go.
 func TestLoadAndExecute(t *testing.T) {
 	text := `{"version": 1, "nodes": [{"id": "a", "kind": "text"}, {"id": "b", "kind": "text"},
 		{"id": "c", "kind": "join", "merge": "concat", "after": [{"from": "b", "param": "p"}, {"from": "a", "param": "p"}]}]}`
@@ -166,10 +166,10 @@ func TestLoadAndExecute(t *testing.T) {
 	require.NoError(t, err)
 	res, err := kahn.Execute(t.Context(), g, step)
 	require.NoError(t, err)
-	require.Equal(t, "b\n\na", res.Output)
+	require.Equal(t, "b\n\na", res.Output())
 }
 
-// Load compiles after the host has set the fields that are not data.
+// Load compiles the graph after prepare has set the fields that are not data.
 func TestLoad(t *testing.T) {
 	text := []byte(`{"version": 1, "nodes": [{"id": "a", "merge": "mine"}]}`)
 	_, err := definition.Load(text, definition.Limits{}, nil)
@@ -185,7 +185,7 @@ func TestLoad(t *testing.T) {
 	require.ErrorIs(t, err, definition.ErrType)
 }
 
-// Numbers keep their digits and their kind.
+// Encode and Decode keep the digits of numbers, and keep integers apart from other numbers.
 func TestNumbers(t *testing.T) {
 	for text, want := range map[string]any{
 		"9007199254740993": int64(9007199254740993), "-9223372036854775808": int64(-1 << 63), "1.0": 1.0, "1e3": 1000.0,
@@ -195,7 +195,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Every retry policy comes back; a delay of "none" is minus one nanosecond.
+// Encode and Decode keep every retry policy; a delay of "none" is minus one nanosecond.
 func TestDelays(t *testing.T) {
 	g := decode(t, `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}}]}`)
 	r := g.Nodes()[0].Retry
@@ -219,7 +219,7 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, err, definition.ErrLimit)
 }
 
-// endless is a text that never ends.
+// endless is a Reader that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -246,7 +246,7 @@ func TestOtherNames(t *testing.T) {
 	require.NotContains(t, err.Error(), "did you mean")
 }
 
-// Other engines' names of causes are read, recorded with their places, and written as this package's names.
+// Decode accepts other engines' names of causes, and records their places; Encode writes this package's names.
 func TestAliasesOfCauses(t *testing.T) {
 	text := `{"version": 1,
 "nodes": [

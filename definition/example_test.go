@@ -32,7 +32,7 @@ func ExampleLoad() {
 		return
 	}
 	res, err := kahn.Execute(context.Background(), g, step)
-	fmt.Printf("%q %v\n", res.Output, err)
+	fmt.Printf("%q %v\n", res.Output(), err)
 	// Output: "hello\n\nworld" <nil>
 }
 

@@ -169,6 +169,7 @@ func init() {
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),
 		enum("on_timeout", func(g *kahn.Gate) *kahn.GateTimeout { return &g.OnTimeout }),
 		names("choices", func(g *kahn.Gate) *[]string { return &g.Choices }),
+		contract("schema", func(g *kahn.Gate) *any { return &g.Schema }),
 	}}
 	compensateRecord = record[kahn.CompensateBy]{alone: "kind", required: []string{"kind"}, fields: []field[kahn.CompensateBy]{
 		name("kind", func(c *kahn.CompensateBy) *string { return &c.Kind }),

@@ -21,16 +21,19 @@ type Schedule struct {
 	// Every.
 	Cron, Zone string
 	Every      time.Duration
-	// Missed says which missed ticks are made up for: "none", "all" or, if it is empty, only the latest. A tick is a time at which a
+	// Missed says for which missed ticks runs are started later: "none", "all" or, if it is empty, only the latest. A tick is a time at which a
 	// run is due.
 	Missed string
 	// Overlap is "allow" if the run of a tick may begin while an earlier run has not ended. If it is empty, such a tick is skipped.
 	Overlap string
 	// StartingDeadline is how late the run of a tick may begin. Jitter bounds the random delay of a tick.
 	StartingDeadline, Jitter time.Duration
+	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority].
+	Key      string
+	Priority int
 	// Labels are the labels of the runs.
 	Labels map[string]string
-	// Inputs are root inputs of the runs, beside the time of the tick.
+	// Inputs are root inputs of the runs, in addition to the time of the tick.
 	Inputs map[string]any
 }
 
@@ -46,6 +49,8 @@ var scheduleRecord = record[Schedule]{alone: "cron", fields: []field[Schedule]{
 	duration("starting_deadline", func(s *Schedule) *time.Duration { return &s.StartingDeadline }),
 	choice("overlap", []string{"skip", "allow"}, func(s *Schedule) *string { return &s.Overlap }),
 	duration("jitter", func(s *Schedule) *time.Duration { return &s.Jitter }),
+	name("key", func(s *Schedule) *string { return &s.Key }),
+	integer("priority", func(s *Schedule) *int { return &s.Priority }),
 	labels("labels", func(s *Schedule) *map[string]string { return &s.Labels }),
 	dataMap("inputs", func(s *Schedule) *map[string]any { return &s.Inputs }),
 }}
@@ -149,8 +154,8 @@ func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	}
 }
 
-// checkSchedule finds the defects of a document's schedule: inputs that the graph lacks, inputs that a run would lack, and what the
-// host's CheckSchedule finds. If allInputs is false, inputs are not checked, since some inputs of the graph could not be read.
+// checkSchedule finds the defects of a document's schedule: inputs that the graph does not have, missing inputs, and defects that the host's
+// CheckSchedule finds. If allInputs is false, inputs are not checked, since some inputs of the graph could not be read.
 func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found []error) {
 	if s == nil {
 		return nil

@@ -19,21 +19,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Process is a process in which [Crashes] performs the run: the process that crashes, or the one that continues the run after the crash.
+// Process is one process in which [Crashes] performs the run: the process that crashes, or the process that continues the run after the crash.
 type Process struct {
 	restarted bool
 	store     *dyingStore
 
 	mu      sync.Mutex
-	effects map[string][]string // the keys of each effect, in the order of the calls
+	effects map[string][]string // the keys of each effect, in the order of the calls of Effect
 }
 
 // Restarted reports whether the process continues the run after a crash. A host that imitates the outside world, such as a database or a
 // bank, uses the same imitation again if Restarted returns true, and otherwise makes a new one.
 func (p *Process) Restarted() bool { return p.restarted }
 
-// Effect records an effect on the outside world, such as "charge order 7". By the key, such as [kahn.Step.IdempotencyKey], the outside
-// world recognizes a repetition of the effect. Calls after the crash of the process are ignored.
+// Effect records an effect on the outside world, such as "charge order 7". The key, such as [kahn.Step.IdempotencyKey], lets the outside world
+// recognize a repetition of the effect. Calls after the crash of the process are ignored.
 func (p *Process) Effect(key, what string) {
 	if p.store.isDead() {
 		return
@@ -43,7 +43,7 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run as another process would. The crash does not undo the request, and posting the same request again
+// Post posts a request for the run, as a process other than p would. The crash of p does not undo the request. Posting the same request again
 // after the crash changes nothing. Post returns the error of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
@@ -53,17 +53,16 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 	return err
 }
 
-// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it
-// runs the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from
-// the store. Crashes compares each run with the run without a crash. It fails the test if the outcome of the run, of a node or of a
-// request differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate,
-// nothing after the waiting nodes is tested, and Crashes logs their names.
+// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs the
+// workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues from the
+// store. Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request
+// differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes does
+// not test the nodes after the waiting nodes, and logs the names of the waiting nodes.
 //
-// Crashes calls the function start for each process. The function must make a new graph and a new step function, so that nothing in
-// memory survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs,
-// including [kahn.Encoding] and [kahn.EarlySignals]; Crashes itself sets the store, the run's id and the owner. Steps should return the
-// same outputs for the same inputs, and return when their contexts end, which happens at the crash. In [InFakeTime] backoffs take no
-// time.
+// Crashes calls start for each process. start must make a new graph and a new step function, so that nothing in memory survives the crash. The
+// steps report their effects to the Process. opts are the options that the host passes to its runs, including [kahn.Encoding] and
+// [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs, and
+// should return when their contexts end, which happens at the crash. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)
@@ -81,13 +80,13 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 	}
 }
 
-// CheckCrashes is Crashes for callers without a test. It returns the number of crashes, and the first defects found.
+// CheckCrashes is Crashes for callers without a test. It returns the number of crashes, and the first defects that it found.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	crashes, _, err = checkCrashes(ctx, start, opts...)
 	return crashes, err
 }
 
-// checkCrashes is CheckCrashes, and also returns the Result of the run without a crash.
+// checkCrashes is CheckCrashes that also returns the Result of the run without a crash.
 func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, res *kahn.Result, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
@@ -130,8 +129,7 @@ type outcome struct {
 	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// crash runs the workflow with a crash at one write. died describes that write; died is empty if the run ended without reaching the
-// write.
+// crash runs the workflow with a crash at one write. died describes this write, or is empty if the run ended before the write.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -187,20 +185,20 @@ func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestS
 	return statuses, err
 }
 
-// live runs the workflow in one process, up to the end of the run or to the crash at a write. Writes count from 1; 0 means no crash.
+// live runs the workflow in one process, until the end of the run or until the crash at a write. Writes count from 1; 0 means no crash.
 func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
-		opts = append(opts, kahn.EarlySignals(nil)) // the store has the early signals of the first process
+		opts = append(opts, kahn.EarlySignals(nil)) // the store contains the early signals of the first process
 	}
 	g, step := c.start(p)
 	res, err := kahn.Execute(c.ctx, g, step, opts...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	effects := p.effects
-	p.effects = map[string][]string{} // drop the effects of calls that have not returned yet
+	p.effects = map[string][]string{} // drop effects from calls that have not returned yet
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
@@ -215,8 +213,8 @@ func repeated(effects map[string][]string) error {
 	return nil
 }
 
-// sameValue compares two outputs; one of them may come from a store. Values whose type has its own JSON form are equal if their JSON
-// forms are equal, because an error in a stored value keeps its text but not its type.
+// sameValue compares two outputs, of which one may come from a store. If the type of the values has its own JSON form, the values are equal if
+// their JSON is equal: an error in a stored value keeps its text but not its type.
 func sameValue(got, want any) bool {
 	if reflect.DeepEqual(got, want) {
 		return true
@@ -231,11 +229,11 @@ func sameValue(got, want any) bool {
 	return err == nil && errWanted == nil && bytes.Equal(a, b)
 }
 
-// sameOutcome compares the outcomes of two runs and of their nested runs. It does not compare what is inside an expanded node that ended
-// before the crash, because such a node has no nested Result.
+// sameOutcome compares the outcomes of two runs and of their nested runs. It does not compare the nodes inside an expanded node that ended before
+// the crash, because such a node has no nested Result.
 func sameOutcome(got, want *kahn.Result, prefix string) error {
-	if got.Status != want.Status || prefix == "" && !sameValue(got.Output, want.Output) {
-		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output, want.Status, want.Output)
+	if got.Status != want.Status || prefix == "" && !sameValue(got.Output(), want.Output()) {
+		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output(), want.Status, want.Output())
 	}
 	for w := range want.Nodes() {
 		g, _ := got.Node(w.ID)
@@ -271,11 +269,11 @@ func shown(n kahn.NodeResult) string {
 	return n.Status.String()
 }
 
-// dyingStore is the store as one process sees it: after the process has died, calls have no effect.
+// dyingStore is the store as seen by one process. After the process has died, calls have no effect.
 type dyingStore struct {
 	*store.Memory
 	at      int  // the number of the write at which the process dies
-	applied bool // the process dies after that write, not before
+	applied bool // whether the process dies after that write or before it
 
 	mu     sync.Mutex
 	writes int

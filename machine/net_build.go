@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Builder builds a net in steps, each based on the one before: edges, tiers, numbers, rules, labels, side edges, order.
+// Builder builds a net in steps, each of which needs the results of the earlier steps: edges, tiers, numbers, rules, labels, side edges, order.
 // Before Number, a node is identified by its declaration index.
 type Builder struct {
 	p     *Net
@@ -31,7 +31,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	if end >= 0 {
 		implicit = nodes
 	}
-	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // room for two calls of newCSR and for six values a node
+	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // room for two calls of newCSR and for six values per node
 	b.outOf, b.scratch = newCSR(nodes, b.edges, true, Ref(end), b.scratch)
 	if end >= 0 {
 		added = b.leadToEnd(nodes)
@@ -80,7 +80,7 @@ func (b *Builder) IsParallel(i int) (parallel bool) {
 // At returns an edge by its number.
 func (b *Builder) At(i int32) Edge { return b.edges[i] }
 
-// maxCycles is how many cycles Levels looks for.
+// maxCycles is the largest number of cycles that Levels returns.
 const maxCycles = 100
 
 // Levels computes the tiers of Kahn's algorithm (A. B. Kahn, Topological sorting of large networks, 1962). The tier of a node is the
@@ -119,8 +119,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue, from index head on. A node that thereby loses its last predecessor is appended to the queue.
-// The edges in the map cut count as removed.
+// peel removes the nodes of the queue, from index head on. When a node loses its last predecessor, peel appends it to the queue. The edges in the
+// map cut count as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -139,8 +139,8 @@ func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]b
 	return queue
 }
 
-// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and continues the algorithm
-// until no node is left over.
+// cycles finds a cycle among the nodes that Kahn's algorithm has not removed, cuts the edge that closes it, and continues the algorithm until all
+// nodes are removed.
 func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
 	cut := map[int32]bool{}
 	for len(queue) < total && len(cycles) < maxCycles {
@@ -162,10 +162,9 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 	return cycles
 }
 
-// findCycle finds one cycle among the nodes that Kahn's algorithm left over: the shortest cycle through one of them.
+// findCycle returns a shortest cycle through one of the nodes that Kahn's algorithm has not removed.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
-	// Every node that is left over has a predecessor that is left over. So a walk backwards must meet a node twice, and that node is on a
-	// cycle.
+	// Every remaining node has a remaining predecessor. So a walk backwards must meet some node twice, and that node is on a cycle.
 	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
 	seen := make([]bool, len(pending))
 	for !seen[at] {
@@ -192,7 +191,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 			queue = append(queue, to)
 		}
 	}
-	return nil // not reached: start is on a cycle
+	return nil // not reached, since start is on a cycle
 }
 
 // wayBack lists the edges of the cycle through start, with the highest-numbered edge last.
@@ -206,9 +205,9 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in
-// declaration order. After Number, edges name nodes by Ref. Number also returns an empty slice with room for one Ref a node, which the
-// caller may use; it comes from the same allocation.
+// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in declaration
+// order; the net may keep the slice, which must not change any more. After Number, edges name nodes by Ref. Number also returns an empty slice with room for one Ref per node, from the same allocation,
+// which the caller may use.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -216,7 +215,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 		ancestry
 		netHash
 	}{} // both in one allocation
-	p.names, p.facts, p.declared, p.end, p.edges = make([]string, n), make([]facts, n), refs[:n:n], NoRef, b.edges
+	p.names, p.facts, p.declared, p.end, p.edges = names, make([]facts, n), refs[:n:n], NoRef, b.edges
 	p.order.at, p.ancestry, p.hash = refs[n:2*n:2*n], &later.ancestry, &later.netHash
 	b.p = p
 	p.decl, ints = ints.cut(n)
@@ -238,10 +237,15 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 		r := Ref(next[b.tier[i]])
 		next[b.tier[i]]++
 		p.declared[i], p.decl[r] = r, int32(i)
-		p.names[r] = names[i]
 		p.facts[r] = facts{tier: b.tier[i], wide: -1, router: -1}
 		if int32(i) == b.end {
 			p.end = r
+		}
+	}
+	if !slices.IsSorted(p.declared) { // otherwise the Refs have the order of declaration
+		p.names = make([]string, n)
+		for i, r := range p.declared {
+			p.names[r] = names[i]
 		}
 	}
 	for i := range b.edges {
@@ -265,7 +269,7 @@ type NodeSpec struct {
 	Flags    Flags
 }
 
-// Rule sets a node's behavior.
+// Rule sets the behavior of node r.
 func (b *Builder) Rule(r Ref, x NodeSpec) {
 	f := &b.p.facts[r]
 	f.join, f.mode, f.policy, f.flags, f.ports = x.Join, x.Skip, x.Upstream, x.Flags, uint16(min(x.Ports, mostPorts))
@@ -304,7 +308,7 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 	b.p.bySource[r] = row
 }
 
-// Disable makes runs skip a node at once.
+// Disable makes every run skip a node at its start.
 func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
 
 // Catch restricts an edge to failures of the given causes; without causes it lets all failures through.
@@ -328,7 +332,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	return f.router, first
 }
 
-// Label makes an edge a branch of a condition that Routed has numbered. A condition's labels are numbered from 0.
+// Label makes an edge a branch of a condition to which Routed has given a number. The labels of a condition are numbered from 0.
 func (b *Builder) Label(i int32, label int32) {
 	e := &b.edges[i]
 	e.LabelID = label
@@ -339,7 +343,7 @@ func (b *Builder) Label(i int32, label int32) {
 // Check marks a node whose join is followed by a check, in which user code or data decides.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
-// Port says that an edge feeds a required parameter. This matters only for a node with an early rule.
+// Port marks an edge that leads to a required parameter. This matters only for a node with an early rule.
 func (b *Builder) Port(i int32) {
 	b.edges[i].Flags |= edgePort
 	b.wideRows = true
@@ -348,8 +352,8 @@ func (b *Builder) Port(i int32) {
 // MostLabels is the highest number of branches in a net.
 const MostLabels = 1<<(32-edgeBits) - 1
 
-// Lay numbers the labels of conditions, marks the nodes whose failures are handled, clears FlagPlain of conditions with labels, and
-// computes where each node's out-edges begin. It returns false if there are more than MostLabels labels.
+// Lay numbers the labels of conditions, marks the nodes whose failures are handled, clears FlagPlain of conditions with labels, and computes
+// where each node's out-edges begin. It returns false if there are more than MostLabels labels.
 func (b *Builder) Lay() bool {
 	p := b.p
 	for i := range p.edges {
@@ -415,7 +419,7 @@ func (b *Builder) Finish() {
 	b.initialWords()
 }
 
-// widen gives a node extra counters if the node needs some that do not fit into its word.
+// widen gives a node extra counters if its word, the number that holds its state, has too few bits for them.
 func (b *Builder) widen(r Ref) {
 	p := b.p
 	f, row := &p.facts[r], p.in.row(r)
@@ -429,8 +433,8 @@ func (b *Builder) widen(r Ref) {
 	}
 }
 
-// initialWords computes the words of a run that has not begun. The word of a node is the number in which a State has the node's status
-// and counters.
+// initialWords computes the words of a run that has not begun. The word of a node is the number in which a State stores the node's status and
+// counters.
 func (b *Builder) initialWords() {
 	p := b.p
 	p.words = make([]uint64, len(p.facts))
@@ -463,15 +467,15 @@ func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
 func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
 
-// lateKeys are the nodes whose keys come from values, so that a key is known only once its node is checked.
+// lateKeys holds the nodes whose keys come from values. Such a key is known only once the node has been checked.
 type lateKeys struct {
 	declared map[string]int32 // by key: its group, for the keys with which other nodes were declared
 	group    map[Ref]int32    // by node with a late key: its own group, which no other node has
 	isLate   map[int32]bool   // by group: whether it belongs to a node with a late key
 }
 
-// SetLateKeys sets the nodes whose keys come from values, each with a group of its own. declared are the groups of the keys with which
-// other nodes were declared.
+// SetLateKeys sets the nodes whose keys come from values. Each has its own group. declared contains the groups of the keys with which other nodes
+// were declared.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {
@@ -490,8 +494,7 @@ func (p *Net) Groups(r Ref) []int32 {
 // IsLeaf reports whether all edges of a node, if it has any, lead to the end node. The end node itself is not a leaf.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
-// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. An item that is a composite holds a slot of
-// the map.
+// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. A composite item holds a slot of the map.
 func (p *Net) Repeat(names []string) Net {
 	n := len(names)
 	zeros := make([]int32, n+1)
@@ -527,7 +530,8 @@ func (p *Net) Reorder(own func(Ref) int64) {
 	}
 }
 
-// With returns a copy of the net in which each node has the flags that the parameter flags returns for it, without FlagPlain.
+// With returns a copy of the net with new flags. The parameter `flags` returns the new flags of a node, given the old ones. With always clears
+// FlagPlain.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
 	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}

@@ -14,22 +14,22 @@ import (
 // node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free,
 // and a token that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line      // by group; if whole is set, one more at the end for the whole run; nil if the run has no such limits
+	groups []line      // by group; if whole is set, the last line is for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
-	active bool        // there are slots or tokens besides the slots of the run's own limit
+	active bool        // whether there are slots or tokens besides the slots of the run's own limit
 	rates  *rates      // nil without rates; shared by a tree of runs
-	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
+	pool   sync.Locker // guards limits that the run shares with other runs; nil if there are none
 
-	crowds  map[string]*crowd // the crowds of nodes that wait or have waited
+	crowds  map[string]*crowd // the crowds of nodes that wait or have waited, by crowdName
 	scratch [2][]int32        // see bunchOf
 
-	exempt map[Ref]bool // running nodes that took no token because the run hurries
+	exempt map[Ref]bool // running nodes that took no token because the run hurried
 	late   *lateLines   // nil unless a value decides the keys of nodes
 }
 
-// lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has a group of its own.
-// All nodes of a key wait in the line of one group: the key's group in the plan if a node was declared with the key, otherwise the group
-// of the first node that got the key.
+// lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has its own group. All nodes of a
+// key wait in the line of one group. If a node was declared with the key, this is the key's group in the plan. Otherwise it is the group of the
+// first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group that replaces it, usually itself
@@ -37,7 +37,7 @@ type lateLines struct {
 	limits Bound            // the bound of each key
 }
 
-// noLimits are the limits of all runs that have none. They are never written to: writers call ownLimits first.
+// noLimits is shared by all runs without limits. It is never written: writers call ownLimits first.
 var noLimits limits
 
 // ownLimits returns the run's own limits.
@@ -50,37 +50,38 @@ func (s *Locked) ownLimits() *limits {
 
 // rates holds the clock and the queue that the buckets of a run and its nested runs share.
 type rates struct {
-	now     int64             // the run's clock, as of the latest Advance
+	now     int64             // the run's clock at the latest Advance
 	awaited due.Queue[*Slots] // buckets with nodes that wait for the next token
 }
 
-// Slots are the slots and the tokens of a group, a key or a whole run. The runs of a tree share the Slots of keys, of the whole
-// run, and of groups that nested runs refer to.
+// Slots are the slots and the tokens of a group, a key or a whole run. The runs of a tree share the Slots of keys, of the whole run, and of
+// groups to which nested runs refer.
 type Slots struct {
 	limit     int // 0 means no limit
 	used      int
 	bucket    *bucket.Bucket        // nil without a rate
-	share     SharedLimit           // the access to slots that other runs use, too, or nil
-	waiting   [queueCount][]waiting // the queues of runs that have waiting nodes, or had some, in the order of their arrival
+	share     SharedLimit           // gives access to slots that other runs use, too; or nil
+	waiting   [queueCount][]waiting // the queues of runs that have or had waiting nodes, in the order of their arrival
 	arrivals  uint64
-	due.Entry // the place of these slots in rates.awaited
+	due.Entry // the position of these slots in rates.awaited
 }
 
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
-	Rated() bool           // the limit has tokens
-	Lacks(token bool) bool // the run must wait for a slot, or for a token if the argument is set; if so, it joins the queue
-	Take(token bool)       // takes a slot, and a token if the argument is set, and ends the wait
-	GiveBack(token bool)   // returns a token that was not needed if the argument is set, or else a slot
+	Rated() bool           // whether the limit has tokens
+	Lacks(token bool) bool // whether the run must wait for a slot, or for a token if token is true; if so, the run joins the queue
+	Take(token bool)       // takes a slot, and a token if token is true, and ends the wait
+	GiveBack(token bool)   // returns a slot or, if token is true, an unused token
 	Drop()                 // ends the wait
 }
 
 // SlotSetup holds the limits of a run other than Setup.Limit.
 type SlotSetup struct {
-	KeyLimit            int         // for the nodes of one key; 0 means no limit
-	KeyRate, StartRate  bucket.Rate // for the nodes of one key, and for all nodes
-	Pool                sync.Locker // guards the limits that the run shares with others; nil if it shares none
-	PoolsKeys, PoolsAll bool        // whether the run shares the limits of keys, and whether it shares the limit of all nodes
+	KeyLimit            int                // for the nodes of one key; 0 means no limit
+	KeyRate, StartRate  bucket.Rate        // for the nodes of one key, and for all nodes
+	Pool                sync.Locker        // guards limits that the run shares with other runs; nil if there are none
+	PoolsKeys, PoolsAll bool               // whether the run shares the limits of keys, and whether it shares the limit of all nodes
+	PoolsGroup          func(g int32) bool // reports whether the run shares the limit of a group; nil if it shares none of these limits
 }
 
 type waiting struct {
@@ -99,7 +100,8 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 			b.Limit, b.Rate = c.KeyLimit, c.KeyRate
 		}
 		late := p.lateKeys != nil && p.lateKeys.isLate[int32(i)]
-		if b.Limit == 0 && b.Rate == (bucket.Rate{}) && !(b.Key && c.PoolsKeys) || p.member == nil && !p.nests { // no limit, or no members
+		pooled := b.Key && c.PoolsKeys || !b.Key && c.PoolsGroup != nil && c.PoolsGroup(int32(i))
+		if b.Limit == 0 && b.Rate == (bucket.Rate{}) && !pooled || p.member == nil && !p.nests { // no limit, or no members
 			continue
 		}
 		l.make(p)
@@ -125,7 +127,7 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 	return &own
 }
 
-// makeLate makes the lateLines, if they do not exist yet.
+// makeLate creates the lateLines on first use.
 func (l *limits) makeLate(p *Net, b Bound) {
 	if l.late != nil {
 		return
@@ -136,9 +138,8 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node the key that a value decides, before the node is ready. If key is "", no limit of keys applies to the node. If the
-// run limits keys and this node is the run's first with the key, BindKey makes the slots of the key and returns them; otherwise it
-// returns nil.
+// BindKey gives a node the key that a value decides, before the node is ready. If key is "", the limit of keys does not apply to the node. If the
+// run limits keys and no other node of the run has the key, BindKey creates and returns the slots of the key. Otherwise it returns nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || key == "" {
@@ -165,7 +166,7 @@ func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 // GroupOfKey returns the group in whose line the nodes of a late key wait.
 func (s *Locked) GroupOfKey(key string) int32 { return s.limits.late.of[key] }
 
-// KeyOf returns the key that a value has given to a node; "" if there is none.
+// KeyOf returns the key that a value has given to a node, or "".
 func (s *Locked) KeyOf(r Ref) string {
 	if late := s.limits.late; late != nil {
 		return late.keys[r]
@@ -198,7 +199,7 @@ func (l *limits) make(p *Net) {
 	}
 }
 
-// lacks reports whether x has no free slot, or no token for a node that needs one. The node then waits.
+// lacks reports whether x has no free slot, or no token for a node that needs a token. The node must then wait.
 func (s *Locked) lacks(x *Slots, token bool) bool {
 	switch {
 	case x == nil:
@@ -214,18 +215,18 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether starting a ready node takes a token: the node starts a step, and the run does not hurry.
+// takesToken reports whether starting a ready node takes a token: the node starts a step, and the run does not hurry (see Hurries).
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
 
-// Hurries reports whether the run, or a run around it, is being stopped. Cleanup nodes and the end node, which still start then,
-// take no token and do not wait for slots of other runs: so a run's own options bound how long it takes to stop.
+// Hurries reports whether the run, or a run around it, is being stopped. Cleanup nodes and the end node still start then. They take no token and
+// do not wait for slots of other runs, so that the run's own options bound how long it takes to stop.
 func (s *Locked) Hurries() bool {
 	return s.stopped != CauseNone || s.host != nil && s.host.Hurries()
 }
 
-// Hurry makes all nodes that wait in lines contend, once the run hurries.
+// Hurry makes all nodes that wait in lines contend for slots once the run hurries.
 func (s *Locked) Hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
@@ -241,14 +242,14 @@ func (s *Locked) Hurry() {
 		for i := range x.queues {
 			x.queues[i].crowds = nil
 		}
-		s.offer(int32(g)) // offers the slots to other runs, since this run gives up its turn
+		s.offer(int32(g)) // this run gives up its turn, so its slots are offered to other runs
 	}
 	if s.limits.crowds != nil {
 		s.limits.crowds = nil
 	}
 }
 
-// acquire takes the slots and tokens of a ready node, or puts the node in line for the first one it lacks.
+// acquire takes the slots and tokens of a ready node. If a slot or a token is missing, acquire puts the node into the line for it.
 func (s *Locked) acquire(r Ref) bool {
 	l := s.limits
 	if !l.active {
@@ -271,8 +272,8 @@ func (s *Locked) acquire(r Ref) bool {
 	return true
 }
 
-// claim takes the slots and tokens of a node's lines, or puts the node in line for the first one it lacks. The caller
-// holds the pool's lock.
+// claim takes the slots and tokens of a node's lines. If a slot or a token is missing, claim puts the node into the line for it. The caller holds
+// the pool's lock.
 func (s *Locked) claim(r Ref, token bool) bool {
 	l := s.limits
 	for g := range s.lines(r) {
@@ -301,8 +302,8 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A
-// composite that is the item of a map does not pass the whole run's line, since it starts no step itself; its inner nodes pass that line.
+// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is the item of
+// a map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -350,7 +351,7 @@ func (s *Locked) yield(r Ref) {
 	}
 }
 
-// Refund returns the tokens of a running node that did not need them: its inputs were refused, or it calls no step.
+// Refund returns the tokens of a running node whose step is not called, for example because the node's inputs were refused.
 func (s *Locked) Refund(r Ref) {
 	if !s.limits.active || s.limits.exempt[r] || s.net.facts[r].is(FlagComposite|FlagMocked) {
 		return
@@ -371,7 +372,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers to other nodes the slots for which a node could contend, since the node will not take them.
+// decline offers the slots for which a node could contend to other nodes, since the node will not take them.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -379,14 +380,14 @@ func (s *Locked) decline(r Ref) {
 	}
 }
 
-// passOn does the work of decline. The caller holds the pool's lock.
+// passOn is decline for a caller that holds the pool's lock.
 func (s *Locked) passOn(r Ref) {
 	for g := range s.lines(r) {
 		s.offer(g)
 	}
 }
 
-// lockPool locks the pool that the run shares with others, if there is one, and returns the function that unlocks it.
+// lockPool locks the pool that the run shares with other runs, if there is one, and returns the function that unlocks it.
 func (l *limits) lockPool() (unlock func()) {
 	if l.pool == nil {
 		return func() {}
@@ -395,8 +396,8 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// offer makes the best node in the line of a group contend again, if a slot or token is free: the best node of this run, or
-// else of the run that has waited longest.
+// offer makes the best node in the line of a group contend again, if a slot or token is free. Nodes of this run precede nodes of other runs. If
+// no node of this run waits, offer takes the best node of the run that has waited longest.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots
 	if x == nil || s.offerOwn(g) == lineMoved {
@@ -407,9 +408,8 @@ func (s *Locked) offer(g int32) {
 	}
 }
 
-// Offer makes the best node of the run that has waited longest contend again. It returns the state of that run, or nil if
-// there is none. Once no token is free, Offer considers only nodes that need no token. So if the run shares the limit with other runs,
-// the last request that it makes there is for a slot alone.
+// Offer makes the best node of the run that has waited longest contend again. It returns the State of that run, or nil if there is none. Once no
+// token is free, Offer considers only nodes that need no token.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -448,7 +448,7 @@ const (
 	lineStuck                  // no slot or token is free
 )
 
-// offerOwn is like offer, but considers only nodes of this run.
+// offerOwn is offer for nodes of this run only.
 func (s *Locked) offerOwn(g int32) lineState {
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)
@@ -463,9 +463,9 @@ func (s *Locked) offerOwn(g int32) lineState {
 	return stuck
 }
 
-// Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use it: tokens that are due by
-// now go to the nodes that wait for them. A time before that of an earlier call changes nothing. A coordinator of a plan with rates calls
-// Advance before Next, and again at [State.NextToken].
+// Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use the clock: nodes that wait for tokens get the
+// tokens that are due by now. A call with an earlier time than a previous call changes nothing. A coordinator of a plan with rates calls Advance
+// before Next, and again at the time that [State.NextToken] returns.
 func (st *State) Advance(now int64) error {
 	s, err := st.drive()
 	if err != nil {
@@ -492,8 +492,8 @@ func (s *Locked) Advance(now int64) {
 	}
 }
 
-// NextToken returns the earliest time at which a token falls due for a ready node that waits for one, in nanoseconds since the beginning
-// of the run. ok is false if no node waits for a token.
+// NextToken returns the earliest time at which a token falls due for a waiting node, in nanoseconds since the beginning of the run. ok is false
+// if no node waits for a token.
 func (st *State) NextToken() (at int64, ok bool) {
 	s := st.lock()
 	defer s.Unlock()
@@ -508,7 +508,7 @@ func (s *Locked) NextToken() (due int64, ok bool) {
 	return 0, false
 }
 
-// SlotsOf returns the slots of a group or key; nil if it has no limit.
+// SlotsOf returns the slots of a group or key, or nil if it has no limit.
 func (s *Locked) SlotsOf(g int32) *Slots {
 	if s.limits.groups == nil {
 		return nil
@@ -516,20 +516,20 @@ func (s *Locked) SlotsOf(g int32) *Slots {
 	return s.limits.groups[g].Slots
 }
 
-// UseSlots makes the nodes of a group or key take slots that belong to another run.
+// UseSlots makes the nodes of a group or key use the slots of another run.
 func (s *Locked) UseSlots(g int32, x *Slots) {
 	s.ownLimits().make(s.net)
 	s.limits.groups[g].Slots = x
 }
 
-// MakeSlots makes the slots of a group whose members are all nodes of nested runs.
+// MakeSlots creates the slots of a group that has members only in nested runs.
 func (s *Locked) MakeSlots(g int32) {
 	if s.SlotsOf(g) == nil {
 		s.UseSlots(g, newSlots(s.net.bounds[g]))
 	}
 }
 
-// WholeSlots returns the slots and tokens of the whole run; nil if it has neither.
+// WholeSlots returns the slots and tokens of the whole run, or nil if it has neither.
 func (s *Locked) WholeSlots() *Slots {
 	if !s.limits.whole {
 		return nil
@@ -537,8 +537,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run use the clock and the pool of the outermost run, root, and the slots of root's limit for the
-// whole run. root may be the run itself.
+// ShareLimits makes the run use the clock and the pool of the outermost run, root, and the slots of root's limit for the whole run. root may be
+// this run.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -559,7 +559,7 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	s.tree, s.ownLimits().active = t, true
 }
 
-// OwnSlots returns the run's own limit, 0 for none, and how many of its slots are taken.
+// OwnSlots returns the run's own limit, or 0, and how many of its slots are taken.
 func (s *Locked) OwnSlots() (limit, used int) { return s.limit, s.running }
 
 // InTree reports whether the nodes of the run take the slots of a tree.
@@ -571,7 +571,7 @@ func (s *Locked) HoldsSlot(r Ref) bool {
 	return statusOf(w) == Running && w&WordDormant == 0 && s.occupies(r)
 }
 
-// SharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same Slots.
+// SharesLine reports whether two nodes, possibly of different runs of a tree, need slots or tokens of the same Slots.
 func (s *Locked) SharesLine(r Ref, other *Locked, o Ref) bool {
 	for g := range s.lines(r) {
 		if x := s.limits.groups[g].Slots; x != nil && other.Needs(o, x) {
@@ -591,18 +591,18 @@ func (s *Locked) Needs(r Ref, x *Slots) bool {
 	return false
 }
 
-// Shortage says what a ready node lacks.
+// Shortage describes what a ready node lacks.
 type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
 	Token  bool  // the node lacks a token, not a slot
-	Shared bool  // other runs share the slots, and the coordinator can say more
-	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time unknown
+	Shared bool  // other runs share the slots, and the coordinator can report more
+	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
-// Lacking returns, without side effects, the first slot or token that a ready node lacks. It does not look at the run's own limit.
-// now is the run's clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a
-// token. The argument token is set if the node needs a token.
+// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. now is the
+// run's clock. foreign reports whether a node must wait for a shared limit, and whether it waits there for a token; its argument token is true if
+// the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -635,13 +635,13 @@ func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token boo
 	return Shortage{}, false
 }
 
-// Bounds returns how many slots there are, 0 meaning no limit, and how many are taken.
+// Bounds returns the number of slots, where 0 means no limit, and how many of them are taken.
 func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 
 // Rated reports whether nodes take tokens. If so, the coordinator sets the clock with Advance.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
-// TokensBack reports whether the run's own buckets will all be full at the given time if no node takes a token before. It ignores the
+// TokensBack reports whether the run's own buckets will all be full at the given time, provided that no node takes a token before. It ignores the
 // buckets of shared limits.
 func (s *Locked) TokensBack(at int64) bool {
 	for i := range s.limits.groups {
@@ -654,30 +654,30 @@ func (s *Locked) TokensBack(at int64) bool {
 	return true
 }
 
-// Pooled reports whether the run shares limits with others.
+// Pooled reports whether the run shares limits with other runs.
 func (s *Locked) Pooled() bool { return s.limits.pool != nil }
 
-// LockPool locks the limits that the run shares with others, and returns the function that unlocks them.
+// LockPool locks the limits that the run shares with other runs, and returns the function that unlocks them.
 func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 
 // LeavePool ends the sharing with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
-// Connect makes the slots part of a limit that other runs use, too. The argument is the run's access to that limit.
+// Connect makes the slots part of a limit that other runs use, too. to is the run's access to that limit.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
-// IsShared reports whether other runs share the slots.
-func (x *Slots) IsShared() bool { return x.share != nil }
+// Shared returns the SharedLimit that Connect has set, or nil if no other run shares the slots.
+func (x *Slots) Shared() SharedLimit { return x.share }
 
-// Disconnect reverses Connect. It returns how many slots are taken; the caller gives them back.
+// Disconnect reverses Connect. It returns how many slots are taken, and the caller returns these to the shared limit.
 func (x *Slots) Disconnect() (used int) {
 	used, x.used, x.share = x.used, 0, nil
 	return used
 }
 
-// WaitsForSlot reports whether a node of an idle run lacks only a slot that another run of the tree holds.
+// WaitsForSlot reports whether, in an idle run, a node lacks only a slot that another run of the tree holds.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // if not, items of a map hold all the run's own slots while they wait
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items of a map hold all the run's own slots while they wait
 		return true
 	}
 	for i := range s.limits.groups {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 const (
@@ -24,21 +25,24 @@ const (
 // The size of a terminal that does not report one.
 const defaultWidth, defaultHeight = 80, 24
 
-// picture is what a display shows. The display holds its lock while it calls the methods.
+// picture is what a display shows: one run, or the runs of a group. The display holds its lock while it calls the methods.
 type picture interface {
 	// of returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// record adds an event to the picture. line returns the log line of an event that was just recorded, or "" if the event has no line.
+	// record adds an event to the picture. line returns the log line of the event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
-	// above(width, height) returns new rows that stay on the screen above the picture, each row only once.
+	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.
+	itemsLine(e event.Event) string
+	// above returns new rows that stay on the screen above the picture. It returns each row once.
 	above(width, height int) []row
-	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished there are fewer than height rows.
+	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished, frame returns fewer than height rows, since
+	// the cursor needs a line.
 	frame(now time.Time, width, height int) []row
-	// reminder returns a line that says what is still running.
+	// reminder returns a line that lists what is still running.
 	reminder(now time.Time) string
 	began() time.Time
-	finished() bool // the picture no longer changes
+	finished() bool // whether the picture no longer changes
 }
 
 // display writes a picture, and the host's output, to a writer. Its goroutine, the painter, runs from the first event until the picture is
@@ -47,7 +51,7 @@ type display struct {
 	w    io.Writer
 	mode Mode // not Auto
 	fd   int  // the file descriptor of the terminal, or -1 if w is no terminal
-	red  bool // failures are in red
+	red  bool // whether failures are in red
 
 	mu      sync.Mutex // guards the fields below
 	picture picture
@@ -56,10 +60,10 @@ type display struct {
 	started bool
 	closed  bool
 
-	wake chan struct{} // wakes the painter if there are lines to write or the display is closed; has room for one signal
+	wake chan struct{} // wakes the painter if there are lines to write or the display is closed; its buffer holds one signal
 	done chan struct{} // closed when the painter has returned
-	rest sync.Once     // writes the last pending lines, once, after the painter has returned
-	err  error         // the error of w; final once the pending lines are written
+	rest sync.Once     // writes the pending lines that remain after the painter has returned
+	err  error         // the error of w; final once the remaining lines are written
 }
 
 func (d *display) init(w io.Writer, mode Mode, picture picture) {
@@ -79,9 +83,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. begin is called before the run begins, and returns the
-// function end, or nil. If there is an end, it is called when this process no longer performs the run. The caller of both functions does
-// not hold d.mu.
+// options returns the options that pass the events of a run to the display. begin is called before the run begins. It returns a function end, or
+// nil. end is called when this process no longer performs the run. The caller of both functions does not hold d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -97,15 +100,18 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// If e is the first event of its run that the display got, catchUp adds what the run did before e: before the run continued from a
-// snapshot or a store, and, if the display joined late, also after that. catchUp does not hold d.mu while it reads the run.
+// countEvery is the interval, by the clock of the run, at which plain mode writes the number of ended items of maps.
+const countEvery = 5 * time.Second
+
+// If e is the first event that the display got of its run, catchUp adds what the run did before e: in earlier processes, and in this process
+// before the display joined. catchUp does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
 	d.locked(func() {
 		s = d.picture.of(e)
 		if r, s.source = s.source, nil; r != nil {
-			s.plan = r.Plan()
+			s.run, s.plan = r, r.Plan()
 		}
 	})
 	if r == nil || e.Type == event.RunStarted {
@@ -115,9 +121,29 @@ func (d *display) catchUp(e event.Event) {
 	d.locked(func() { s.inherit(known) })
 }
 
+// If e is the first event inside a composite, lookInside asks the run how many nodes the composite contains. lookInside does not hold d.mu while
+// it reads the run.
+func (d *display) lookInside(e event.Event) {
+	var s *state
+	var r *kahn.Run
+	at := ""
+	d.locked(func() {
+		if s = d.picture.of(e); s.run != nil {
+			r, at = s.run, s.unmeasured(e)
+		}
+	})
+	if at == "" {
+		return
+	}
+	if in, err := r.Inside(at); err == nil {
+		d.locked(func() { s.measure(e, len(in.Nodes)) })
+	}
+}
+
 // Event records an event. Pass it to [kahn.OnEvent]. Event does not wait for the writer.
 func (d *display) Event(e event.Event) {
 	d.catchUp(e)
+	d.lookInside(e)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.picture.finished() {
@@ -129,9 +155,12 @@ func (d *display) Event(e event.Event) {
 		if line := d.picture.line(e); line != "" {
 			d.writeLine(e.Time, line)
 		}
+		if line := d.picture.itemsLine(e); line != "" {
+			d.writeLine(e.Time, line)
+		}
 	case JSON:
 		text, err := json.Marshal(e)
-		if err != nil { // the payload holds a value of the host without a JSON form: write the error instead
+		if err != nil { // the payload contains a value of the host that cannot be encoded: write the error instead
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
 		d.writeJSON(text)
@@ -153,13 +182,12 @@ func (d *display) wakeUp() {
 // maxLine is the length in bytes at which a line of Write is broken.
 const maxLine = 1 << 16
 
-// Write shows the host's own output: whole lines, above the picture on a terminal, and between the other lines in a log. In
-// mode JSON each line becomes an object {"output": "..."}. A line that has not ended waits for its end, or for Close; a
-// line from a single call is never split. Escape sequences and other control characters are shown as visible text, as in the names of
-// nodes.
+// Write shows the host's own output as whole lines: above the picture on a terminal, and between the other lines in a log. In mode JSON each line
+// becomes an object {"output": "..."}. An unfinished line waits for its newline or for Close. A line from a single call is never split. Escape
+// sequences and other control characters are shown as visible text, as in the names of nodes.
 //
-// Write does not block. It keeps the text in memory until the writer has taken it. A Progress also keeps everything that comes between
-// the end of the run and Close. Write returns an error that matches [os.ErrClosed] after Close, and no other error.
+// Write does not block: the text stays in memory until the writer has taken it. A Progress also keeps the text that it gets between the end of
+// the run and Close. After Close, Write returns an error that matches [os.ErrClosed]. It returns no other error.
 func (d *display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,7 +225,7 @@ func (d *display) output(line []byte) {
 
 // writeJSON appends a line of JSON to the pending lines. The caller holds d.mu.
 func (d *display) writeJSON(text []byte) {
-	d.lines.Write(append(visible(text), '\n'))
+	d.lines.Write(append(foreign.VisibleJSON(text), '\n'))
 }
 
 // writeLine appends a line to the pending lines. The caller holds d.mu.
@@ -205,8 +233,8 @@ func (d *display) writeLine(now time.Time, line string) {
 	fmt.Fprintf(&d.lines, "%s %s\n", clock(now.Sub(d.picture.began())), clean(line))
 }
 
-// Close ends the display, waits until the writer has taken everything, and returns the writer's first error. A run that has not ended stays
-// on the screen as it is; its further events are ignored. Closing again is harmless.
+// Close ends the display, waits until all output is written, and returns the writer's first error. A run that has not ended stays on the screen
+// as it is, and its further events are ignored. Close may be called again.
 func (d *display) Close() error {
 	d.mu.Lock()
 	if !d.closed && len(d.partial) > 0 {
@@ -220,7 +248,7 @@ func (d *display) Close() error {
 		d.signal()
 		<-d.done
 	}
-	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines that came after the run, or without a run; no further lines can be added
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // writes the lines that came after the run's end, or without a run; from now on Write adds no lines
 	return d.err
 }
 
@@ -281,7 +309,7 @@ func (d *display) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// write writes, unless the writer failed before. A panic of the host's writer counts as an error.
+// write writes to the writer, unless the writer failed before. A panic of the host's writer counts as an error.
 func (d *display) write(out []byte) {
 	if d.err != nil || len(out) == 0 {
 		return

@@ -15,11 +15,10 @@ type row struct {
 	failed bool
 }
 
-// section is a part of a frame. It shows some entries; its last line says how many more there are.
+// section is a part of a frame, with some entries. Its last line contains the number of entries that are not shown.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries in the given number of lines. The parameter known is how many of the entries can be shown at most:
-// the first ones.
+// fill returns a section for n entries that may use the given number of lines. Only the first known entries can be shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -28,20 +27,19 @@ func fill(n, known, lines int) (s section) {
 	return s
 }
 
-// lines returns how many lines the section takes.
+// lines returns the number of lines of the section.
 func (s section) lines() int { return s.shown + min(s.more, 1) }
 
 // layout divides the lines of a frame among its sections.
 type layout struct {
 	failures, warnings, waits, steps section
-	left                             int // how many lines are left for outputs
+	left                             int // the number of lines left for outputs
 }
 
-// layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all
-// lines that running and waiting nodes do not need. The remaining lines are for running steps first. Warnings get the lines that running
-// steps leave free, and at least one line if two or more remain; then waiting nodes get lines by the same rule. The last frame of a run
-// stays on the screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the
-// outputs of failed nodes.
+// layout divides the lines of a frame. It keeps one line for the cursor. Failures get half of the lines, and all lines that running and waiting
+// nodes do not need. Running steps get the remaining lines first. Warnings get the lines that running steps do not use, but at least one line if
+// two or more remain. Waiting nodes then get lines by the same rule as warnings. The last frame of a run stays on the screen and shows all
+// failures and warnings. Lines that are still free show the last lines of outputs, beginning with the outputs of failed nodes.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -69,7 +67,8 @@ func (l *layout) take(to *section, s section) {
 	l.left -= s.lines()
 }
 
-// besideSteps returns how many lines are left for a section if each running step gets one: at least one line if two or more are left.
+// besideSteps returns how many lines a section may use so that each running step keeps a line. The section gets at least one line if two or more
+// are left.
 func (l *layout) besideSteps(running int) int {
 	if running > 0 {
 		return max(l.left-running, min(l.left-1, 1), 0)
@@ -80,9 +79,7 @@ func (l *layout) besideSteps(running int) int {
 // frame returns the picture of the run, at most width columns wide: the header, failures, warnings, waiting nodes, and the running steps
 // and compensations, longest first.
 func (s *state) frame(now time.Time, width, height int) []row {
-	if s.over {
-		now = s.now
-	}
+	now = s.at(now)
 	l := s.layout(height)
 	c := canvas{width: width, left: l.left}
 	c.rows = append(c.rows, row{text: s.header(now, width)})
@@ -115,6 +112,9 @@ func (s *state) frame(now time.Time, width, height int) []row {
 		if n.attempt > 1 {
 			name += fmt.Sprintf(" (attempt %d)", n.attempt)
 		}
+		if n.inside != nil {
+			name += " " + n.inside.text(now, s.pacing())
+		}
 		c.addTime(name, now.Sub(n.since))
 		c.addOutput(n.output.last(tailLines), c.left/(l.steps.shown-i))
 	}
@@ -122,7 +122,19 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// header returns the first line: the summary and the time since the start. If there is no room for both, the number of failures stays.
+// at returns the time that a picture shows: now, or an earlier time while no process performs the run.
+func (s *state) at(now time.Time) time.Time {
+	switch {
+	case s.over:
+		return s.now
+	case !s.gone.IsZero():
+		return s.gone
+	}
+	return now
+}
+
+// header returns the first line: the summary and the time since the start. If there is no room for both, it shows the number of failures rather
+// than the time.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)
@@ -131,17 +143,17 @@ func (s *state) header(now time.Time, width int) string {
 		switch full := s.done() + " " + brief; {
 		case len(full) > width:
 			return fit(brief, width)
-		case len(full)+1 > room && len(s.summary()) > room: // there is no room for the whole summary: show the number of failures instead of the time
+		case len(full)+1 > room && len(s.summaryAt(now)) > room: // no room for the whole summary: show the number of failures instead of the time
 			return full
 		}
 	}
-	return fit(fit(s.summary(), room)+" "+elapsed, width)
+	return fit(fit(s.summaryAt(now), room)+" "+elapsed, width)
 }
 
 // canvas collects the rows of a frame.
 type canvas struct {
 	rows        []row
-	width, left int // left is how many lines outputs may still take
+	width, left int // left is the number of lines that outputs may still use
 }
 
 // add adds a line.
@@ -154,14 +166,14 @@ func (c *canvas) addTime(text string, d time.Duration) {
 	c.rows = append(c.rows, row{text: beside(clean(text), tenths(d), c.width)})
 }
 
-// addMore adds the line that counts the entries of a section which are not shown.
+// addMore adds the line with the number of entries of a section that are not shown.
 func (c *canvas) addMore(s section, what string) {
 	if s.more > 0 {
 		c.add(fmt.Sprintf("... and %d more %s", s.more, what), false)
 	}
 }
 
-// addOutput adds the last lines of an output: no more than the parameter most says, and no more than there is room for.
+// addOutput adds the last lines of an output: at most the given number, and only as many as there is room for.
 func (c *canvas) addOutput(lines []string, most int) {
 	lines = lines[max(len(lines)-min(most, c.left), 0):]
 	for _, line := range lines {
@@ -170,7 +182,7 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries fit into a number of lines. If not all fit, the last line is left for the number of further entries.
+// share returns how many of n entries fit into a number of lines. If not all fit, the last line is kept for the number of further entries.
 func share(n, lines int) int {
 	if n <= lines {
 		return n
@@ -184,21 +196,21 @@ const (
 	showCursor = "\x1b[?25h"
 	wrapOff    = "\x1b[?7l" // lines that are wider than computed are cut off
 	wrapOn     = "\x1b[?7h"
-	clearLine  = "\x1b[K" // to its end
+	clearLine  = "\x1b[K" // clears to the end of the line
 	clearBelow = "\x1b[J"
 	red        = "\x1b[31m"
 	plain      = "\x1b[m"
 )
 
-// screen is the state of the terminal: how many lines the last frame has. The cursor is at the beginning of the line below it.
+// screen is the state of the terminal: the number of lines of the last frame. The cursor is at the beginning of the line below the frame.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by rows. The lines and the rows in the parameter above come before these rows, and
-// stay on the screen. At its end the text restores the modes of the terminal, so that the program may end after any frame.
+// draw returns the text that replaces the last frame by rows. The lines and the rows in above precede these rows, and stay on the screen. The
+// text ends by restoring the modes of the terminal, so the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
-	if up := min(s.lines, height-1); up > 0 { // no further than the first line: the terminal may have become smaller
+	if up := min(s.lines, height-1); up > 0 { // the cursor must not move above the first line: the terminal may have become smaller
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")
@@ -208,7 +220,7 @@ func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool
 	}
 	b.WriteString(wrapOff)
 	for _, r := range slices.Concat(above, rows) {
-		// Clear the line before it is written: after a full line the cursor is on the last character, and clearing would delete that
+		// The line is cleared before it is written: after a full line the cursor is on the last character, and clearing would delete this
 		// character.
 		b.WriteString(clearLine)
 		if r.failed && coloured {

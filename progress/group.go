@@ -13,15 +13,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Group shows several runs at once: the runs of a [kahn.Runner], or any others.
+// Group shows several runs at once: the runs of a [kahn.Runner], or other runs.
 //
 //	g := progress.NewGroup(os.Stderr, progress.Auto)
 //	defer g.Close()
 //	runner := kahn.Runner{Options: g.Options()}
 //
-// On a terminal each run that runs or waits has a part of the picture, with a header of its own. A run that has ended, or that Execute left
-// suspended, moves above the picture and stays there. In a log every line names its run; in JSON the events of all runs are mixed. The
-// Group keeps the state of a run until the run has ended or was left. The methods of a Group may be called concurrently.
+// On a terminal each run that runs or waits has a part of the picture, with its own header. A run that has ended, or that Execute left suspended,
+// moves above the picture and stays there. In a log every line names its run. In JSON the events of all runs are mixed. The Group keeps the state
+// of a run until the run has ended or was left. The methods of a Group may be called concurrently.
 type Group struct {
 	display
 	runs runs // guarded by the display's lock
@@ -45,7 +45,7 @@ func (g *Group) Options() []kahn.Option {
 	})
 }
 
-// member is one life of a run of a group: the run from its start or continuation in this process until it ends or is left.
+// member is one life of a run in a group: from the run's start or continuation in this process until the run ends or is left.
 type member struct {
 	state
 	id, name string
@@ -55,9 +55,9 @@ func newMember(id, workflow string) *member {
 	return &member{id: id, name: strings.TrimSpace(workflow + " " + id)}
 }
 
-// runs has the runs of a group, according to their events.
+// runs holds the runs of a group, as far as events describe them.
 type runs struct {
-	drawn  bool // frames are drawn, and the display calls above() before each
+	drawn  bool // whether frames are drawn; the display then calls above() before each frame
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began
@@ -66,7 +66,7 @@ type runs struct {
 	total  [kahn.RunCancelled + 1]int
 }
 
-// begin adds a life of a run, and removes an earlier life of the same run, which must be over.
+// begin adds a life of a run. It removes an earlier life of the same run, which must be over.
 func (r *runs) begin(m *member) {
 	if earlier := r.byID[m.id]; earlier != nil {
 		r.left(earlier)
@@ -77,17 +77,17 @@ func (r *runs) begin(m *member) {
 	r.byID[m.id] = m
 }
 
-// left removes a life that is over because the run is suspended or was left. It does nothing if the run has ended.
+// left removes a life that is over because the run is suspended or was left. If the run has ended, left does nothing.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
-// remove removes a life that is over, and counts it under the given status.
+// remove removes a life that is over, and counts its run under the given status.
 func (r *runs) remove(m *member, status kahn.RunStatus) {
 	if r.byID[m.id] != m {
 		return
 	}
 	delete(r.byID, m.id)
 	i := slices.Index(r.live, m)
-	if i < 0 { // no event of the run has come, so it is not in live
+	if i < 0 { // no event of the run has arrived, so the run is not in live
 		return
 	}
 	r.live = slices.Delete(r.live, i, i+1)
@@ -126,6 +126,13 @@ func (r *runs) record(e event.Event) {
 // line returns the line of an event, with the name of its run in front. e must be the event that was recorded last.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
+		return r.latest.name + " " + line
+	}
+	return ""
+}
+
+func (r *runs) itemsLine(e event.Event) string {
+	if line := r.latest.itemsLine(e); line != "" {
 		return r.latest.name + " " + line
 	}
 	return ""
@@ -189,9 +196,7 @@ func (r *runs) frame(now time.Time, width, height int) []row {
 
 // part returns the frame of one run, below a header with its name.
 func (m *member) part(now time.Time, width, height int) []row {
-	if m.over {
-		now = m.now
-	}
+	now = m.at(now)
 	rows := m.frame(now, width, height)
 	name := clean(m.name) + " "
 	rows[0].failed = m.over && m.ended.Status == kahn.RunFailed

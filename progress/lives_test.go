@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// composites returns composites for node c, with nodes or items inside. Nodes called bad fail.
+// composites returns nodes with the id c that are composites of every kind. Nodes named bad fail.
 func composites() map[string]kahn.Node {
 	inner := func() *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "bad", ContinueOnFail: true}, kahn.Node{ID: "y", After: []string{"x"}})
@@ -46,7 +46,7 @@ func TestLifeAfterACrash(t *testing.T) {
 				var events []event.Event
 				var g *kahn.Graph
 				kahntest.Crashes(t, func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
-					// "bad[7]" is a node, and looks like an item.
+					// "bad[7]" is the id of a node, but looks like the path of an item.
 					g = new(kahn.Graph).Add(kahn.Node{ID: "bad[7]", ContinueOnFail: true}, c, kahn.Node{ID: "last", After: []string{"c"}, OnUpstreamFailure: kahn.UpstreamSkip})
 					return g, func(_ context.Context, s *kahn.Step) (any, error) {
 						time.Sleep(time.Duration(1+s.Index()) * time.Second)
@@ -78,10 +78,15 @@ func TestLifeAfterACrash(t *testing.T) {
 						_, below, failed := strings.Cut(text(life.run.frame(time.Now(), 80, 50)), "FAILED c: ")
 						wrote := slices.ContainsFunc(events, func(e event.Event) bool {
 							_, is := e.Payload.(event.LogRecord)
-							return is && strings.HasPrefix(e.Path, "c")
+							return is && strings.HasPrefix(e.Path, "c") && !slices.ContainsFunc(events, func(end event.Event) bool {
+								return end.Type == event.NodeCompleted && strings.HasPrefix(e.Path, end.Path+"/") // the item has completed despite the failure
+							})
 						})
 						if failed && wrote != strings.Contains(below, "\n   | output of c") {
 							t.Errorf("what an item has written in this life (%t) is not below the failure of its map: %s", wrote, below)
+						}
+						if len(life.run.maps) > 0 {
+							t.Errorf("%d maps are live after the end", len(life.run.maps))
 						}
 						if life.run.counts != want {
 							t.Errorf("%s: counts %v, want %v", life.run.summary(), life.run.counts, want)
@@ -103,8 +108,8 @@ func TestLifeAfterACrash(t *testing.T) {
 	}
 }
 
-// A display that begins in the middle of a life shows the time since the start of the run, and does not count the nodes inside a composite
-// that began earlier.
+// A display that joins in the middle of a life shows the time since the start of the run. It does not count the nodes inside a composite that
+// began earlier.
 func TestDisplayBeginsLater(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,13 @@ func (s *state) line(e event.Event) string {
 		}
 		return "run suspended: waits for " + s.awaited(payload)
 	case event.Completion:
+		if s.amongMany(path(e)) && !payload.Fallback {
+			return ""
+		}
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
+		if n := s.latest; n != nil && n.inside != nil && n.inside.items {
+			text += ", " + n.inside.text(e.Time, s.pacing())
+		}
 		if len(payload.Labels) > 0 {
 			text += ", on to " + strings.Join(payload.Labels, ", ")
 		}
@@ -66,6 +72,9 @@ func (s *state) line(e event.Event) string {
 		}
 		return text
 	case event.Skip:
+		if s.amongMany(path(e)) {
+			return ""
+		}
 		return fmt.Sprintf("%s: skipped: %v", path(e), payload.Reason)
 	}
 	if e.Type != event.NodeStarted {
@@ -74,7 +83,45 @@ func (s *state) line(e event.Event) string {
 	if e.Attempt > 1 {
 		return fmt.Sprintf("%s: attempt %d started", path(e), e.Attempt)
 	}
+	if s.amongMany(path(e)) {
+		return ""
+	}
 	return path(e) + ": started"
+}
+
+// If a map has more than manyItems items, plain mode does not write a line for each of their transitions.
+const manyItems = 100
+
+// amongMany reports whether a node is inside a map of many items.
+func (s *state) amongMany(path string) bool {
+	for at := range enclosing(path) {
+		if n := s.live[at]; n != nil && n.inside != nil && n.inside.items && max(n.inside.total, n.inside.seen) > manyItems {
+			return true
+		}
+	}
+	return false
+}
+
+// itemsLine returns a line with the number of ended items of the live maps. Such a line is due after the end of a node inside a map if, by the
+// clock of the run, countEvery has passed since the map began or since the last such line.
+func (s *state) itemsLine(e event.Event) string {
+	const most = 5
+	if len(s.maps) == 0 {
+		s.listed = time.Time{}
+		return ""
+	}
+	if s.listed.IsZero() {
+		s.listed = e.Time
+	}
+	if s.latest == nil || !s.latest.status.Terminal() || e.Time.Sub(s.listed) < countEvery {
+		return ""
+	}
+	s.listed = e.Time
+	var names []string
+	for _, m := range s.maps[:min(len(s.maps), most)] {
+		names = append(names, m.path+" "+m.inside.text(e.Time, s.pacing()))
+	}
+	return several(names, len(s.maps))
 }
 
 // undoLine returns the line for an attempt to undo a node, or for the end of the compensation.
@@ -92,8 +139,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited returns a text that names nodes for which a suspended run waits: those that have begun to wait since the run was last suspended
-// or, if there are none, the first of those that still wait.
+// awaited returns a text that names nodes for which a suspended run waits: the nodes that have begun to wait since the run was last suspended or,
+// if there are none, the first nodes that are still waiting.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)
@@ -108,20 +155,24 @@ func (s *state) awaited(c event.StatusChange) string {
 	return plural(c.TotalWaiting, "node")
 }
 
-// warns reports whether a record is a warning of the engine: that a guard could not decide and let its node run, or that the answer of a
-// condition matches no edge.
+// warns reports whether a log record is a warning of the engine: a guard could not decide and let its node run, or the answer of a condition
+// matches no edge.
 func warns(e event.Event, r event.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
-// reminder lists the steps that are still running, and the nodes that wait.
+// reminder lists the running steps and the waiting nodes.
 func (s *state) reminder(now time.Time) string {
 	const most = 5
 	running, waiting := s.running.Len(), s.waiting.Len()
-	text := "still running: " + s.summary()
+	now = s.at(now)
+	text := "still running: " + s.summaryAt(now)
 	if running == 0 && (waiting > 0 || s.rests) {
-		text = "waiting: " + s.summary()
+		text = "waiting: " + s.summaryAt(now)
+	}
+	if !s.gone.IsZero() {
+		text = "stands still: " + s.summaryAt(now)
 	}
 	var names []string
 	for _, n := range first(&s.running, most) {
@@ -140,7 +191,7 @@ func (s *state) reminder(now time.Time) string {
 	return text
 }
 
-// several lists the given names, and says how many more there are in total.
+// several returns the given names as text, with the number of further names. total is the number of all names.
 func several(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {

@@ -15,19 +15,28 @@
 //	   | --- PASS: TestServer
 //	=> build/web                                         3.2s
 //
-// The last lines that a step logged or emitted stay below its failure, up to ten. If there is little room, failures come first.
+// The last lines that a step logged or emitted stay below its failure, up to ten. If there is little room, failures are shown first.
 //
-// The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items
-// of a map do not count. The output of a failed item is shown with its map.
+// The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items of a
+// map do not count. After these numbers the header shows the items of the running maps, how many of them end per second, and how long the rest
+// takes at this rate. The line of a composite shows the same numbers for the nodes inside, but only a map has a rate:
 //
-// If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Every 30
-// seconds it lists the steps that are still running.
+//	[1/3] 4200/10000 items (12 failed, 812/s, 8s left) 1 running 00:05
+//	=> m 4200/10000 items (12 failed, 812/s, 8s left)    5.2s
 //
-// If a run continues from a snapshot or a store, its events do not say how many nodes it has, or which of them ended before. A Progress
-// with [Progress.Options] asks the run for both. With [Progress.Event] alone the header counts only nodes that have ended since the run
-// continued, as in [2/?], until the run has ended.
+// The rate covers about the last 30 seconds, or the last 30 items if these take longer. It includes neither the work of earlier processes nor
+// the time in which the whole run waited. Until an item has ended, the remaining time follows from the Estimate of the map's node. The output of
+// a failed item is shown with its map.
 //
-// A Progress is an io.Writer, too: it shows the host's own output above the picture. A [Group] shows several runs at once.
+// If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Items of a map
+// with more than 100 items, and the nodes inside them, have no lines for their starts, completions and skips. Instead a line counts the
+// items, at most every five seconds of the run. Every 30 seconds Progress lists the steps that are still running.
+//
+// If a run continues from a snapshot or a store, its events do not contain the number of its nodes, or which of them ended before. A Progress
+// with [Progress.Options] asks the run for both. With [Progress.Event] alone, the header counts only nodes that have ended since the run
+// continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
+//
+// A Progress is also an io.Writer, which shows the host's own output above the picture. A [Group] shows several runs at once.
 //
 // A Progress cannot delay a run: it receives events on one goroutine and writes on another, and neither performs steps. Between two frames
 // the terminal is in its original state, with a visible cursor below the picture, so nothing needs to be restored when the process is
@@ -36,6 +45,7 @@ package progress
 
 import (
 	"io"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
@@ -78,7 +88,7 @@ func New(w io.Writer, mode Mode) *Progress {
 	return p
 }
 
-// Options returns the options that make a run show its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], from which the
+// Options returns the options that make a run show its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], through which the
 // Progress learns what the run did before it continued from a snapshot or a store.
 func (p *Progress) Options() []kahn.Option {
 	return p.options(func(r *kahn.Run) func(*kahn.Result) {
@@ -87,6 +97,21 @@ func (p *Progress) Options() []kahn.Option {
 	})
 }
 
-// Follow sets the run that the Progress shows. At the next event the Progress asks the run when it began and what it has done. Follow is
-// for a Progress that joins a run which has already begun or continued; Options includes it.
+// Gone reports that no process has performed the run since the given time. Until the next event, the times of the run and its steps do not advance.
+// Use Gone for a Progress that shows the stored events of a run of another process.
+func (p *Progress) Gone(since time.Time) { p.locked(func() { p.run.gone = since }) }
+
+// Items sets the number of items of the map at a path. Use it for a Progress that shows events of a run of another process, since events do not
+// contain this number. Without Items such a Progress shows only how many items have ended. If the map has not begun or has ended, Items does
+// nothing.
+func (p *Progress) Items(path string, total int) {
+	p.locked(func() {
+		if c := p.run.live[path]; c != nil {
+			p.run.insideOf(c, 0, true).total = total
+		}
+	})
+}
+
+// Follow sets the run that the Progress shows. At the next event the Progress asks the run when it began and what it has done. Use Follow for a
+// Progress that joins a run which has already begun. Options includes Follow.
 func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

@@ -14,28 +14,35 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// maxFailures bounds the failures, and the warnings, that are kept and shown. Further ones are only counted.
+// maxFailures bounds the failures and the warnings that are kept and shown. The others are only counted.
 const maxFailures = 100
 
-// state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes inside
+// state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside
 // composites, and items of maps, are shown while they run, but neither total nor counts includes them.
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
-	total   int                    // the number of nodes; 0 if it is not known, as for a run that continues
-	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
-	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
+	total   int                    // the number of nodes; 0 if unknown, as for a run that continues
+	counts  [kahn.Skipped + 1]int  // the number of nodes in each status, as far as known
+	live    map[string]*live       // the nodes that have begun and not ended, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct the statuses
-	source  *kahn.Run              // the run whose past is read at the first event; then nil
-	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is not known
+	source  *kahn.Run              // the run whose past is read at the first event; nil after that
+	run     *kahn.Run              // gives the numbers of nodes inside composites; nil if the run is unknown
+	maps    []*live                // the live maps that are not inside other maps
+	life    int                    // how often the run has continued, after a crash or a wait
+	latest  *live                  // the node of the latest event, or nil
+	listed  time.Time              // the time of the event after which plain mode last wrote the number of items
+	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is unknown
 	running list.List              // the *live nodes that are running or being undone, in the order in which their attempts began
 	waiting list.List              // the *live nodes that are suspended, in the order in which they began to wait
 	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
 	undone  [kahn.CompensationFailed + 1]int
-	failed  []failure // the first failures
-	warned  []failure // the first warnings
-	warning int       // the number of warnings
-	rests   bool      // the latest event was the suspension of the run
+	failed  []failure              // the first failures
+	warned  []failure              // the first warnings
+	warning int                    // the number of warnings
+	gone    time.Time              // since when no process performs the run; zero if a process does
+	last    map[string]kahn.Status // how nodes of the outermost graph ended, by path; needed if the nodes begin again
+	rests   bool                   // whether the latest event was the suspension of the run
 	over    bool
 	ended   event.RunEnd
 }
@@ -46,21 +53,22 @@ type live struct {
 	status  kahn.Status
 	attempt int
 	since   time.Time
-	undo    bool          // the node is being undone
-	info    string        // the text, if any, that says what a suspended node waits for
-	signal  bool          // the suspended node itself waits for a signal, unlike a composite, which waits for nodes inside it
-	output  *tail         // the output of the attempt; nil if there is none
+	undo    bool          // whether the node is being undone
+	info    string        // the text, if any, about what a suspended node waits for
+	signal  bool          // whether the suspended node itself waits for a signal; a composite instead waits for nodes inside
+	output  *tail         // the output of the attempt; nil if it has none
+	inside  *inside       // the counts of a composite; nil if no node inside has begun
 	element *list.Element // the node's element in the list running or waiting, or nil
 }
 
-// failure is a warning, or a node that failed or could not be undone, with the end of its output.
+// failure is a warning, or a node that failed or could not be undone. It includes the end of the node's output.
 type failure struct {
 	id, text string
 	output   []string
 	undo     bool
 }
 
-// nodeStatus maps types of events to the statuses that nodes get with them.
+// nodeStatus maps types of events to the statuses of the nodes after the event.
 var nodeStatus = map[event.Type]kahn.Status{
 	event.NodeQueued: kahn.Ready, event.NodeStarted: kahn.Running, event.NodeRetried: kahn.Retrying,
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
@@ -76,7 +84,7 @@ func (s *state) record(e event.Event) {
 	if s.start.IsZero() {
 		s.start = e.Time
 	}
-	s.now, s.rests = e.Time, false
+	s.now, s.rests, s.latest, s.gone = e.Time, false, nil, time.Time{}
 	switch payload := e.Payload.(type) {
 	case event.Start:
 		s.total = payload.TotalNodes
@@ -84,9 +92,15 @@ func (s *state) record(e event.Event) {
 		s.recordUndo(e, payload)
 		return
 	case event.StatusChange:
-		s.rests = payload.To == kahn.RunSuspended
+		if s.rests = payload.To == kahn.RunSuspended; !s.rests {
+			s.life++
+		}
+	case event.Recovery:
+		s.life++
 	case event.RunEnd:
 		s.over, s.ended = true, payload
+	case event.Invalidation:
+		s.invalidate(path(e))
 	case event.LogRecord:
 		if !warns(e, payload) {
 			s.output(path(e), payload.Message+"\n")
@@ -115,7 +129,21 @@ func (s *state) record(e event.Event) {
 	if !counts {
 		around = s.around(e)
 	}
+	was, known := kahn.Idle, false
+	if before := s.live[path(e)]; before != nil {
+		was, known = before.status, true
+	}
 	n := s.become(path(e), status, e.Attempt, e.Time, counts)
+	s.latest = n
+	if counts && status.Terminal() {
+		if s.last == nil {
+			s.last = map[string]kahn.Status{}
+		}
+		s.last[n.path] = status
+	}
+	if !counts {
+		s.count(e, status, was, known)
+	}
 	switch payload := e.Payload.(type) {
 	case event.Suspension:
 		n.info, _ = payload.Info.(string)
@@ -125,10 +153,21 @@ func (s *state) record(e event.Event) {
 		case status != kahn.Failed:
 		case counts:
 			s.fail(failure{id: e.Node, text: describe(payload), output: n.output.last(tailLines)})
-		case around != nil && n.output != nil: // the composite shows the output, also below its own failure
+		case around != nil && n.output != nil: // the composite shows the output, even below its own failure
 			around.output = n.output
 		}
 	}
+}
+
+// invalidate takes back the end of a node that will run again.
+func (s *state) invalidate(id string) {
+	ended, is := s.last[id]
+	if !is {
+		return
+	}
+	delete(s.last, id)
+	s.counts[ended]--
+	s.failed = slices.DeleteFunc(s.failed, func(old failure) bool { return old.id == id })
 }
 
 // recordUndo records the start of an attempt to undo a node, or the end of the compensation.
@@ -166,9 +205,9 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 	s.undone[kahn.CompensationRunning]++
 }
 
-// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node.
-// The plan distinguishes the two. Without a plan, a path that looks like an item counts as one if the map is running. It always counts as
-// one in a run that continued from a snapshot or a store, since the map may have begun before the first event.
+// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the
+// plan distinguishes the two. Without a plan, a path that looks like an item's counts as an item if the map is running. In a run that continued
+// from a snapshot or a store it always counts as an item, since the map may have begun before the first event.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -182,7 +221,7 @@ func (s *state) outermost(e event.Event) bool {
 	return !is || s.total > 0 && s.live[of] == nil
 }
 
-// itemOf returns the path of the map and true if path may name an item; otherwise path and false.
+// itemOf returns the path of the map and true if path may name an item. Otherwise it returns path and false.
 func itemOf(path string) (of string, is bool) {
 	at := strings.LastIndexByte(path, '[')
 	if at < 0 || !strings.HasSuffix(path, "]") {
@@ -191,9 +230,9 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost running composite around the node of an event, or nil if none is known. As a rule an earlier event has
-// reported the start of the composite. If the run continued while the composite was running, no event reports it: inherit has put the
-// composite into s.live. If inherit has read the composite as ended, although it ended only after the event, around makes the composite
+// around returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has reported the
+// start of the composite. If the run continued while the composite was running, there is no such event, but inherit has put the composite into
+// s.live. inherit may have read a composite as ended although the composite ended only after the event. In this case around makes the composite
 // running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
@@ -220,7 +259,7 @@ func enclosing(path string) iter.Seq[string] {
 	}
 }
 
-// fail records a failure, in place of an earlier one of the same node. It drops the failure if there is no room.
+// fail records a failure. It replaces an earlier failure of the same node. It drops the failure if there is no room.
 func (s *state) fail(f failure) {
 	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f
@@ -229,7 +268,7 @@ func (s *state) fail(f failure) {
 	}
 }
 
-// If a node is live, output adds a text to the node's output.
+// output adds a text to the output of a node, if the node is live.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
 	if undo, is := s.undoing[path]; is {
@@ -244,7 +283,7 @@ func (s *state) output(path, text string) {
 	n.output.write(text)
 }
 
-// become moves a node to a status.
+// become changes the status of a node.
 func (s *state) become(path string, status kahn.Status, attempt int, at time.Time, counts bool) *live {
 	n, known := s.live[path]
 	if !known {
@@ -264,10 +303,13 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // the element is in one of the two lists; the other list ignores Remove
+	if n.element != nil { // the element is in one of the two lists, and Remove ignores an element of the other list
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil
+	}
+	if status == kahn.Running && attempt > n.attempt && n.attempt > 0 {
+		s.forgetInside(n) // the next attempt begins with its first item or node
 	}
 	n.status, n.attempt, n.since = status, attempt, at
 	switch {
@@ -278,19 +320,28 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		n.element = s.waiting.PushBack(n)
 	case status.Terminal():
 		delete(s.live, n.path)
+		s.maps = slices.DeleteFunc(s.maps, func(m *live) bool { return m == n })
 	}
 	return n
 }
 
-// past is what a run did before the first event.
+// past describes what a run did before the first event.
 type past struct {
 	start time.Time
 	total int
-	nodes []kahn.NodeResult // nodes that run, wait, back off or have ended
-	waits []kahn.Wait       // waits inside composites included
+	nodes []kahn.NodeResult // nodes that are running, waiting, backing off or ended
+	waits []kahn.Wait       // includes waits inside composites
+	// composites lists the composites that have begun, at any depth, outer composites first.
+	composites []composite
 }
 
-// earlier returns the past of a run, which may include what the run has done since its first event. earlier visits each node once.
+// composite is a composite with the nodes inside.
+type composite struct {
+	kahn.NodeResult
+	kahn.Inside
+}
+
+// earlier returns the past of a run, which may include events after the first one. earlier visits each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -298,8 +349,24 @@ func earlier(r *kahn.Run) (p past) {
 		if n.Status.Terminal() || n.Status == kahn.Running || n.Status == kahn.Suspended || n.Status == kahn.Retrying {
 			p.nodes = append(p.nodes, n)
 		}
+		p.look(r, n)
 	}
 	return p
+}
+
+// look adds a node, and the composites inside, if the node is a composite that has begun and not ended.
+func (p *past) look(r *kahn.Run, n kahn.NodeResult) {
+	if n.Status != kahn.Running && n.Status != kahn.Suspended {
+		return
+	}
+	in, err := r.Inside(n.ID)
+	if err != nil || len(in.Nodes) == 0 {
+		return // not a composite
+	}
+	p.composites = append(p.composites, composite{n, in})
+	for _, n := range in.Nodes {
+		p.look(r, n)
+	}
 }
 
 // inherit adds the past of the run. Later events may repeat parts of it.
@@ -319,7 +386,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // of a composite, only the nodes inside are shown, once their events come
+			if n.Sub == nil { // for a composite only the nodes inside are shown, once they have events
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:
@@ -331,6 +398,9 @@ func (s *state) inherit(p past) {
 		if n.Status == kahn.Failed {
 			s.fail(failure{id: n.ID, text: n.Cause.Kind.String() + ": " + causeless(n.Cause.Kind, n.Err)})
 		}
+	}
+	for _, c := range p.composites {
+		s.inheritInside(c)
 	}
 	for _, w := range p.waits {
 		n, known := s.live[w.Node]
@@ -348,7 +418,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// first returns the nodes that have been in a list for the longest time, from its front: at most as many as the parameter most says.
+// first returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))
@@ -356,14 +426,14 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// shown lists the statuses that a summary counts, the most important first: if there is little room, the end of a summary is cut off.
+// shown lists the statuses that a summary counts, the most important first, since a summary is cut off at its end if there is little room.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// done returns how many of the nodes have ended, as in "[12/40]". Once the run has ended, all nodes have ended, even if no event said so.
+// done returns how many of the nodes have ended, as in "[12/40]". After the end of the run all nodes count as ended, even without events.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)
@@ -380,9 +450,19 @@ func (s *state) done() string {
 }
 
 // summary returns the progress of the run, as in "[12/40] 1 failed 3 running".
-func (s *state) summary() string {
+func (s *state) summary() string { return s.summarize("") }
+
+// summaryAt is the summary with the items of maps, as in "[1/3] 4200/10000 items (812/s, 7s left) 1 running".
+func (s *state) summaryAt(now time.Time) string { return s.summarize(s.itemsText(now)) }
+
+// summarize returns the summary, with a text about items after the failures.
+func (s *state) summarize(items string) string {
 	text := s.done()
 	sep := " "
+	if !s.gone.IsZero() {
+		text += " no process"
+		sep = ": "
+	}
 	if s.over {
 		text += fmt.Sprintf(" run %v", s.ended.Status)
 		if s.ended.Degraded {
@@ -396,6 +476,10 @@ func (s *state) summary() string {
 	for _, status := range shown {
 		if n := s.counts[status]; n > 0 {
 			text += fmt.Sprintf("%s%d %v", sep, n, status)
+			sep = " "
+		}
+		if status == kahn.Failed && items != "" && !s.over {
+			text += sep + items
 			sep = " "
 		}
 	}
@@ -435,7 +519,7 @@ func describe(e event.NodeEnd) string {
 	return text
 }
 
-// causeless returns errorText without the cause, since the caller writes the cause in front. The text of a panic begins with its cause.
+// causeless returns errorText without the cause, since the caller writes the cause in front of it. The text of a panic begins with its cause.
 func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }

@@ -1,13 +1,10 @@
 package progress
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
@@ -17,28 +14,6 @@ import (
 
 // clean returns a text that is safe to show on one line of a terminal.
 func clean(text string) string { return foreign.Line(text, math.MaxInt) }
-
-// visible escapes what a terminal may obey in a JSON text: control characters, marks of direction and the like. In JSON these occur only in
-// strings.
-func visible(text []byte) []byte {
-	hidden := func(r rune) bool { return !unicode.IsGraphic(r) }
-	if bytes.IndexFunc(text, hidden) < 0 {
-		return text
-	}
-	var b []byte
-	for _, r := range string(text) {
-		switch {
-		case !hidden(r):
-			b = utf8.AppendRune(b, r)
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
-		default:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		}
-	}
-	return b
-}
 
 // fit cuts a clean text to a number of columns, between grapheme clusters.
 func fit(text string, columns int) string {

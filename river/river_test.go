@@ -31,10 +31,10 @@ func TestMain(m *testing.M) { postgrestest.Main(m, &database) }
 
 var schemas atomic.Int64
 
-// tables has the tables of the store and of River for one test.
+// tables gives one test its own tables of the store and of River.
 type tables struct {
 	pool   *pgxpool.Pool
-	schema string // of River; the name of the store's schema contains it
+	schema string // the schema of River; the name of the store's schema contains this name
 	store  *postgres.Store
 }
 
@@ -61,7 +61,7 @@ func openTables(t *testing.T, pool *pgxpool.Pool, schema string) *tables {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// config returns the configuration of a client of River.
+// config returns a configuration for a client of River.
 func (x *tables) config() *river.Config {
 	return &river.Config{Schema: x.schema, Logger: quiet, TestOnly: true}
 }
@@ -147,7 +147,7 @@ func (x *tables) states(t *testing.T, id string, want ...rivertype.JobState) {
 			}
 		}
 		return true
-	}, 15*time.Second, 5*time.Millisecond, "run %s: jobs %v", id, want)
+	}, time.Minute, 20*time.Millisecond, "run %s: jobs %v", id, want)
 }
 
 func echo(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }

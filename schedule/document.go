@@ -9,11 +9,12 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name.
-// The runs have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The
-// error matches [ErrBadSchedule], also if the document has no schedule.
+// FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name. The
+// runs have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The error
+// matches [ErrBadSchedule]; it is also returned if the document has no schedule.
 func FromDocument(doc *definition.Document) (Schedule, error) {
 	d := doc.Schedule
 	if d == nil {
@@ -22,6 +23,7 @@ func FromDocument(doc *definition.Document) (Schedule, error) {
 	s := Schedule{
 		Name: cmp.Or(d.Name, doc.Graph.Name), Workflow: doc.Graph.Name, Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed),
 		StartingDeadline: d.StartingDeadline, Overlap: Overlap(d.Overlap), Jitter: d.Jitter, Labels: maps.Clone(d.Labels),
+		Key: d.Key, Priority: d.Priority,
 	}
 	if len(d.Inputs) > 0 {
 		given, ticks := maps.Clone(d.Inputs), declares(doc.Graph, definition.InputTick)
@@ -38,7 +40,7 @@ func FromDocument(doc *definition.Document) (Schedule, error) {
 	return s, err
 }
 
-// Check returns what is wrong with the schedule of a document, for the CheckSchedule of a [definition.Loader]: each problem is a
+// Check returns what is wrong with the schedule of a document. It is for the CheckSchedule of a [definition.Loader]. Each problem is a
 // [*kahn.Problem] that names the field, such as Cron, and matches [ErrBadSchedule].
 func Check(d *definition.Schedule) error {
 	s := Schedule{
@@ -60,6 +62,12 @@ func Check(d *definition.Schedule) error {
 		add("Zone", err)
 		_, err = Cron(d.Cron, "")
 		add("Cron", err)
+	}
+	if err := store.CheckKey(d.Key); err != nil {
+		add("Key", fmt.Errorf("%w: %w", ErrBadSchedule, err))
+	}
+	if err := store.CheckPriority(d.Priority); err != nil {
+		add("Priority", fmt.Errorf("%w: %w", ErrBadSchedule, err))
 	}
 	for name := range d.Labels {
 		s.Labels = map[string]string{name: ""}

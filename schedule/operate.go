@@ -15,7 +15,7 @@ import (
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {
-			return nil, false, fmt.Errorf("%w %q", ErrUnknownSchedule, name)
+			return nil, false, fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, name)
 		}
 		changed := !x.Paused
 		x.Paused = true
@@ -73,8 +73,8 @@ func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	return r, err
 }
 
-// RunNow creates a run of a schedule and returns the run's id. The run is due at once, whether or not the schedule is paused or another
-// run is in flight. Errors are as for Resume.
+// RunNow creates a run of a schedule and returns the run's id. The run is due at once, even if the schedule is paused or another run is running.
+// Errors are as for Resume.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -98,10 +98,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for the ticks from the time from (inclusive) to the time before (exclusive), except ticks that already have runs.
-// It returns the ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about
-// overlaps. Backfill leaves out future ticks, and the latest tick, which is pending. If there are more than 1,000 ticks, Backfill creates
-// nothing and returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
+// Backfill creates runs for the ticks at or after the time "from" and before the time "before", except ticks that already have runs. It
+// returns the ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about
+// overlaps. Backfill leaves out future ticks, and the latest tick, which is usually pending. If there are more than 1,000 ticks, Backfill
+// creates nothing and returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("%w %q", ErrUnknownSchedule, name)
+			return fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, name)
 		}
 		err = s.store.RemoveSchedule(ctx, name, list[0].Revision)
 		if errors.Is(err, store.ErrScheduleChanged) {

@@ -30,7 +30,8 @@ type Schedule struct {
 	Every      time.Duration
 	// Missed says what happens to ticks at which no process served the schedule.
 	Missed Missed
-	// StartingDeadline is how late a tick may begin; beyond it the tick is missed. Zero means no bound, or a minute if Missed is None.
+	// StartingDeadline is how late the run of a tick may begin; after that the tick is missed. Zero means no bound, or a minute if Missed is
+	// None.
 	StartingDeadline time.Duration
 	// Overlap says what happens to a tick while the run of another tick has not ended.
 	Overlap Overlap
@@ -44,13 +45,13 @@ type Schedule struct {
 	Key      string
 	Priority int
 	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called
-	// again; New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns one of this
-	// name or the graph declares only other inputs. If Inputs fails, or the graph does not take what it returns, the tick is left out, and
-	// Service.OnError gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs it.
+	// again; New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns an input with this
+	// name or the graph declares only other inputs. If Inputs fails, or the graph does not take its result, the tick is left out.
+	// Service.OnError then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
-// Missed says what happens to ticks at which no process served a schedule. It covers the last 1,000 such ticks; earlier ticks have no runs.
+// Missed says what happens to ticks at which no process served a schedule. Only the last 1,000 missed ticks have runs.
 type Missed string
 
 // What happens to missed ticks. If a tick is left out, its run is cancelled with the reason "missed".
@@ -88,7 +89,7 @@ const (
 	noneLate = time.Minute
 )
 
-// written is the definition in the row of a schedule.
+// written is the JSON form of a schedule's definition, as the store keeps it.
 type written struct {
 	Workflow         string            `json:"workflow"`
 	Cron             string            `json:"cron,omitempty"`
@@ -136,6 +137,10 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 		return bad("StartingDeadline %v is negative", s.StartingDeadline)
 	case s.Jitter < 0:
 		return bad("Jitter %v is negative", s.Jitter)
+	case s.StartingDeadline > 0 && s.StartingDeadline < time.Millisecond:
+		return bad("StartingDeadline %v: is its unit missing?", s.StartingDeadline)
+	case s.Jitter > 0 && s.Jitter < time.Millisecond:
+		return bad("Jitter %v: is its unit missing?", s.Jitter)
 	}
 	if err := errors.Join(store.CheckKey(s.Key), store.CheckPriority(s.Priority)); err != nil {
 		return bad("%v", err)
@@ -172,7 +177,8 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf returns the rule that the row of a schedule defines. A row has no Inputs, so the rule has the Inputs of own, unless own is nil.
+// ruleOf returns the rule that the row of a schedule defines. A row cannot contain the function Inputs, so the rule gets the Inputs of own, if own is
+// not nil.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}
@@ -235,15 +241,15 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, the first
-// of them are skipped: the result left is their number.
+// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, after skips all
+// but the last mostMissed of them, and left is how many it skipped.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
 	}
 	var ring [mostMissed]time.Time
 	n := 0
-	if every := r.times.every; every > 0 { // for an interval the ticks are counted without a loop
+	if every := r.times.every; every > 0 { // the ticks of an interval can be counted by a division
 		if passed := (now.Unix()-next.Unix())/every + 1; passed > mostMissed {
 			left = int(passed - mostMissed)
 			return next.Add(time.Duration(left) * r.Every), left
@@ -260,8 +266,8 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the run has a label LabelLeftOut
-// with the error, and admit will cancel it.
+// newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the run has the label LabelLeftOut
+// with the error, and admit cancels the run.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {

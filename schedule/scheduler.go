@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Scheduler performs the runs of a store, and the runs of schedules at their times. [New] makes one.
+// Scheduler performs the runs of a store, and begins the runs of schedules at their ticks. [New] makes one.
 type Scheduler struct {
 	runner    *kahn.Runner
 	service   kahn.Service
@@ -41,10 +41,10 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 // tendEvery is how often a Scheduler looks for schedules whose next tick no process has created.
 const tendEvery = 10 * time.Second
 
-// New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the
-// schedules; if several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error
-// matches [ErrBadSchedule], also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner
-// is nil or the store is not a ScheduleStore.
+// New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the schedules.
+// If several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error matches
+// [ErrBadSchedule], also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner is nil or the
+// store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -83,10 +83,10 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 	return s, nil
 }
 
-// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number
-// of processes may serve the same schedules; the definition of the process that called Serve last counts. Serve does not change a stored
-// schedule that this process does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next
-// tick. If no process has the schedule, no tick follows. [Scheduler.Remove] removes it.
+// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number of
+// processes may serve the same schedules; if their definitions differ, the definition of the process that called Serve last applies. If a stored
+// schedule belongs to other processes, Serve does not change it. It performs the schedule's pending tick, or cancels it as missed, but does not
+// create the next tick. If no process has the schedule, no tick follows. [Scheduler.Remove] removes such a schedule.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -140,7 +140,7 @@ func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is
 
 // define writes the row of a schedule that is new or has changed, and replaces the pending tick.
 func (s *Scheduler) define(ctx context.Context, o *owned) error {
-	var skip time.Time // ticks up to this one have runs
+	var skip time.Time // ticks up to this time have runs
 	for {
 		var tick time.Time
 		replaced := ""
@@ -212,7 +212,7 @@ func (s *Scheduler) creates(r *rule) bool {
 // ruleOf reads the row of a schedule.
 func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	if x.Revision == 0 {
-		return nil, fmt.Errorf("%w %q", ErrUnknownSchedule, x.Name)
+		return nil, fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, x.Name)
 	}
 	if o := s.own[x.Name]; o != nil {
 		return ruleOf(x, o.rule)
@@ -220,7 +220,8 @@ func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	return ruleOf(x, nil)
 }
 
-// follow finds the tick that comes after the given tick and after the time skip, makes it the schedule's latest tick, and returns its run.
+// follow finds the tick that comes after the given tick and after the time "skip", makes it the schedule's latest tick, and returns its
+// run.
 func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time) (next time.Time, create *store.NewRun, left int) {
 	if next, left = r.after(tick, now); !next.After(skip) && !skip.IsZero() {
 		next = r.times.Next(skip)
@@ -234,7 +235,7 @@ func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time
 	return next, &n, left
 }
 
-// admit decides about a run that is about to begin. This process holds the run's lease, so no other process decides about it.
+// admit decides whether a run that is about to begin may begin. This process holds the run's lease, so no other process makes this decision.
 func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	name := run.Labels[LabelSchedule]
 	if name == "" {
@@ -336,8 +337,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// tend creates the ticks that no process has created, because the process that performed the previous tick died, did not know the schedule,
-// or waited for the end of that tick.
+// tend creates ticks that no process has created. The process that performed the previous tick died, did not know the schedule, or waited for
+// the end of that tick.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()

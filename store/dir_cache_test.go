@@ -56,7 +56,7 @@ func TestDirCache(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 0, n)
 		require.FileExists(t, filepath.Join(c.Dir, "README.md"))
-		require.NoFileExists(t, filepath.Join(c.Dir, "aaaa-1.part")) // of a process that has died
+		require.NoFileExists(t, filepath.Join(c.Dir, "aaaa-1.part")) // the unfinished file of a process that has died
 	})
 	t.Run("slips", func(t *testing.T) {
 		for _, key := range []string{"", "..", "../../x", "AB12", "ab"} {
@@ -89,7 +89,7 @@ func TestDirCache(t *testing.T) {
 	})
 }
 
-// A second process finds what the first one has kept.
+// A second process finds the entry that the first process has put.
 func ExampleDirCache() {
 	dir, err := os.MkdirTemp("", "cache")
 	if err != nil {
@@ -103,7 +103,7 @@ func ExampleDirCache() {
 	for range 2 {
 		res, err := kahn.Execute(context.Background(), g, nil, &kahn.Memo{Cache: store.DirCache{Dir: dir}})
 		compile, _ := res.Node("compile")
-		fmt.Println(res.Output, compile.Memoized, err)
+		fmt.Println(res.Output(), compile.Memoized, err)
 	}
 	// Output:
 	// compiling

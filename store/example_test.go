@@ -20,7 +20,7 @@ func send(_ context.Context, s *kahn.Step) (any, error) {
 	return "sent to " + customer, err
 }
 
-// A web server creates runs, each once, however often it is asked. A worker finds those that have not begun, and performs them.
+// A web server creates each run once, even if a client repeats its request. A worker finds the runs that have not begun, and performs them.
 func ExampleAdmin() {
 	ctx := context.Background()
 	db := new(store.Memory) // or sqlite.Open
@@ -62,7 +62,7 @@ func ExampleAdmin() {
 	// 1 <nil>
 }
 
-// Processes serve a store. One that stops leaves its runs, and another one goes on with them.
+// Two processes serve a store, one after the other. The first process stops during a run, and the second one continues the run.
 func Example_goingOn() {
 	ctx, db := context.Background(), new(store.Memory) // or sqlite.Open, or postgres.Open
 	order := (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "pay"}, kahn.Node{ID: "ship", After: []string{"pay"}})
@@ -89,8 +89,8 @@ func Example_goingOn() {
 		}()
 		<-until
 		stopped, stop := context.WithCancel(ctx)
-		stop() // Shutdown does not wait for steps that are under way
-		if err := runner.Shutdown(stopped); !errors.Is(err, context.Canceled) {
+		stop()                                                                                // Shutdown does not wait for the steps in flight
+		if err := runner.Shutdown(stopped); err != nil && !errors.Is(err, context.Canceled) { // nil if the run has ended by itself
 			fmt.Println(err)
 		}
 		fmt.Println("stopped:", <-served)
@@ -106,7 +106,7 @@ func Example_goingOn() {
 	// stopped: <nil>
 }
 
-// A run that is not due is refused, with an error that says when it is.
+// Execute refuses a run before its NotBefore, with kahn.ErrNotDue.
 func ExampleNewRun() {
 	ctx, db := context.Background(), new(store.Memory)
 	n, err := kahn.Prepare(invoice, kahn.RunID("invoice-eve"), kahn.Inputs(map[string]any{"customer": "eve"}))
@@ -124,7 +124,7 @@ func ExampleNewRun() {
 	// Output: true
 }
 
-// A run is taken to another store.
+// Export and Import copy a run to another store.
 func ExampleExport() {
 	ctx := context.Background()
 	here, there := new(store.Memory), new(store.Memory)

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// values are values of which some look like what the codecs of this package write.
+// values are test values; some of them look like the output of the codecs of this package.
 var values = []any{
 	nil, true, 7.5, "text", "", strings.Repeat("long ", 1000), 42, []byte("bytes"), time.Second, []any{1.0, nil, "x"}, map[string]any{},
 	map[string]any{"$blob": "x"}, map[string]any{"$blob": "x", "y": 1.0}, map[string]any{"$blob": 1.0}, map[string]any{"$blob": nil},
@@ -36,7 +36,7 @@ func newKey(t *testing.T) []byte {
 	return key
 }
 
-// TestRoundTrip: a value comes back as it was, through every combination of the codecs.
+// TestRoundTrip: every combination of the codecs decodes a value to the value that it encoded.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	sealed := func(c store.Codec) store.Codec {
@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBlobs: what is large is in the blob store, once, and the rest is not.
+// TestBlobs: Blobs keeps only values larger than Over in the blob store, and equal values once.
 func TestBlobs(t *testing.T) {
 	t.Parallel()
 	memory := new(store.MemoryBlobs)
@@ -95,7 +95,7 @@ func TestBlobs(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrBlobDamaged)
 }
 
-// TestStores: what every blob store does.
+// TestStores tests the methods that every blob store has.
 func TestStores(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -142,7 +142,7 @@ func TestStores(t *testing.T) {
 	require.Equal(t, []string{filepath.Join(dir, "blobs", "ab", "c")}, left) // no temporary file
 }
 
-// faulty is a blob store that fails for some time.
+// faulty is a blob store that returns an error until a given time.
 type faulty struct {
 	store.MemoryBlobs
 	until time.Time
@@ -164,7 +164,7 @@ func (f *faulty) Get(ctx context.Context, key string) ([]byte, error) {
 	return f.MemoryBlobs.Get(ctx, key)
 }
 
-// TestPatience: a blob store that does not answer is asked again, up to a bound; one that will never take the data is not.
+// TestPatience: Blobs repeats a failing call until its Patience ends, but does not repeat a call that returned ErrRejected.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no connection")
@@ -198,7 +198,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestSealed: nobody without the key reads a value, or changes it unnoticed.
+// TestSealed: without the key, a value can be neither read nor changed unnoticed.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	old, young := newKey(t), newKey(t)
@@ -219,7 +219,7 @@ func TestSealed(t *testing.T) {
 
 	var parts map[string]string
 	require.NoError(t, json.Unmarshal(data, &parts))
-	for i := range parts["data"] { // every change is noticed
+	for i := range parts["data"] { // Decode detects the change of any character
 		changed := []byte(parts["data"])
 		if changed[i] ^= 1; changed[i] == '\n' || changed[i] == '=' || strings.HasSuffix(parts["data"][:i+1], "=") {
 			continue
@@ -256,8 +256,8 @@ func TestSealed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrSealed)
 }
 
-// TestDurableRun: a durable run whose values are encrypted, the large ones apart, goes on in another life; a value that the blob store
-// refuses fails its node alone.
+// TestDurableRun: a second Execute continues a durable run whose values are encrypted, the large ones as blobs. If the blob store refuses a
+// value, only the node of this value fails.
 func TestDurableRun(t *testing.T) {
 	t.Parallel()
 	blobs, runs := new(refusing), new(store.Memory)
@@ -298,7 +298,7 @@ func TestDurableRun(t *testing.T) {
 	require.Equal(t, strings.Repeat("secret", 1000), large)
 }
 
-// refusing takes no blobs above 20,000 bytes.
+// refusing rejects blobs above 20,000 bytes.
 type refusing struct{ store.MemoryBlobs }
 
 func (r *refusing) Put(ctx context.Context, key string, data []byte) error {
@@ -315,7 +315,7 @@ func Example() {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	key := bytes.Repeat([]byte{7}, 32) // from where the host keeps its secrets
+	key := bytes.Repeat([]byte{7}, 32) // a real host loads the key from its secret store
 	codec := &store.Blobs{
 		Codec: &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"2026": key}, Current: "2026"},
 		Store: store.Dir(folder),
@@ -323,6 +323,6 @@ func Example() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "greet"})
 	res, err := kahn.Execute(context.Background(), g, func(context.Context, *kahn.Step) (any, error) { return "hello", nil },
 		kahn.Durable(new(store.Memory)), kahn.Encoding(codec))
-	fmt.Println(res.Output, err)
+	fmt.Println(res.Output(), err)
 	// Output: hello <nil>
 }

@@ -63,7 +63,7 @@ func RunCache(t *testing.T, open func(t *testing.T) Cache) {
 		for i, x := range []float64{1, 2, 1, 2} {
 			res, err := kahn.Execute(t.Context(), g, nil, &kahn.Memo{Cache: c}, kahn.Inputs(map[string]any{"x": x, "i": i}))
 			require.NoError(t, err)
-			require.Equal(t, map[string]any{"twice": 2 * x}, res.Output)
+			require.Equal(t, map[string]any{"twice": 2 * x}, res.Output())
 			a, _ := res.Node("A")
 			require.Equal(t, i > 1, a.Memoized)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended calls the function completed, and then commits the failure of b, which ends the run. It returns the lease of the next owner.
+// ended calls the function completed, commits the failure of b, which ends the run, and acquires the run again. It returns the new lease.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -31,7 +31,7 @@ func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, err
 }
 
-// redrive returns a commit of a redrive: b begins again, and the counter of c goes down by one.
+// redrive returns a commit that redrives b: b begins again, and the counter of c goes down by one.
 func redrive() store.Commit {
 	return store.Commit{
 		Sequence: 5, Reopen: true, Status: machine.RunRunning, Run: record("redriven"), Reset: []string{"nobody", "b"},
@@ -123,7 +123,7 @@ func redriveWhole(ctx context.Context, s store.Store) error {
 	})
 }
 
-// engineRedrives redrives a run that has failed, and one that was redriven and has completed.
+// engineRedrives redrives a run twice: first after it has failed, and then after the redriven run has completed.
 func engineRedrives(ctx context.Context, s store.Store) error {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "s", After: []string{"a"}, Sub: new(kahn.Graph).Add(kahn.Node{ID: "x"})}, kahn.Node{ID: "b", After: []string{"s"}})
@@ -141,7 +141,7 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	broken = false
 	for _, nodes := range [][]string{nil, {"b"}} {
 		res, err := kahn.Execute(ctx, &g, step, append(opts, kahn.Redrive(nil, nodes))...)
-		if err != nil || res.Status != kahn.RunCompleted || res.Output != "b" {
+		if err != nil || res.Status != kahn.RunCompleted || res.Output() != "b" {
 			return fmt.Errorf("the redrive of %v: %+v, %w", nodes, res, err)
 		}
 	}
@@ -151,7 +151,7 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// redrives redrives the run of the graph after its end, with mended steps, and continues it after each write of the redrive.
+// redrives redrives the graph's run after its end, with steps that no longer fail, and continues it after each write of the redrive.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

@@ -101,7 +101,7 @@ func data(text string) store.Columns {
 	return d
 }
 
-// expect returns an error unless a write succeeded with the answer want.
+// expect returns an error unless a write succeeded with the answer "want".
 func expect(what string, got store.Applied, err error, want store.Applied) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w instead of %v", what, err, want)
@@ -119,7 +119,7 @@ func expectError(what string, err, want error) error {
 	return nil
 }
 
-// begun acquires a run and commits its beginning: nodes a and b, where a is queued.
+// begun acquires a run and makes its first commit, with the nodes a and b, of which a is queued.
 func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -163,7 +163,7 @@ func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, expect("the completion of a", got, err, store.AppliedNow)
 }
 
-// unchanged calls f and returns an error if the stored run changes.
+// unchanged calls f, and returns an error if f changes the stored run.
 func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
@@ -359,7 +359,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			Sequence: 4, Started: []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
 			Nodes: []store.NodeRecord{{Node: "b", Columns: data("running")}, {Node: "c", Columns: data("running")}},
 		},
-		{ // b and c end; c begins again at once, and so does d, which the two made ready
+		{ // b and c end; c begins its next attempt at once, and so does d, whose last predecessors were b and c
 			Sequence: 5, Completed: []store.Attempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
 			Started: []store.Attempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
 			Nodes: []store.NodeRecord{
@@ -385,7 +385,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), State: store.State{Queued: true, Resolved: 1, Required: 1}}))
 }
 
-// wholeOrNothing: a commit of several nodes, the last of which is refused, changes nothing.
+// wholeOrNothing: a commit of several nodes changes nothing if its last node is refused.
 func wholeOrNothing(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -553,7 +553,7 @@ func engine(ctx context.Context, s store.Store) error {
 		return fmt.Errorf("the first process: %+v, %w", res, err)
 	}
 	res, err = kahn.Execute(ctx, &g, step, kahn.RunID("r"), kahn.Durable(s), kahn.EarlySignals(map[string]any{"gate": true}))
-	if err != nil || res.Status != machine.RunCompleted || res.Output != "c" {
+	if err != nil || res.Status != machine.RunCompleted || res.Output() != "c" {
 		return fmt.Errorf("the second process: %+v, %w", res, err)
 	}
 	if want := map[string]int{"a": 1, "b": 2, "c": 1}; !reflect.DeepEqual(calls, want) {

@@ -36,7 +36,7 @@ func update(t testing.TB, env *testsuite.TestWorkflowEnvironment, name string, a
 	}, argument)
 }
 
-// A step on Temporal sees what it sees under kahn.Execute.
+// A step on Temporal gets the same data from its Step as under kahn.Execute.
 func TestStep(t *testing.T) {
 	t.Parallel()
 	var g kahn.Graph
@@ -83,7 +83,7 @@ func TestStep(t *testing.T) {
 	require.Equal(t, []any{nil, "x"}, each.Output, "each[0] is not what was expected, each[1] is")
 }
 
-// Unusual ways to return from a step have the same effect as under kahn.Execute.
+// A panic, a Goexit, a special error or an unusable value of a step fails its node as under kahn.Execute.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -117,7 +117,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A node whose composite is attempted again may lose its worker MaxCrashes times again: only losses in a row count.
+// If a composite is attempted again, its inner nodes may lose their workers MaxCrashes times again, since only losses in a row count.
 func TestLossesOfAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "a", MaxCrashes: 1})
@@ -165,10 +165,10 @@ func TestSuspend(t *testing.T) {
 	}
 	res, err := x.run(t)
 	require.NoError(t, err)
-	require.Equal(t, []any{42, "me", 1}, res.Output)
+	require.Equal(t, []any{42, "me", 1}, res.Output())
 }
 
-// Stops of all kinds reach the steps. Their nodes end as in one process, and cleanup nodes run.
+// Stops of all kinds reach the steps. The nodes end as in one process, and cleanup nodes run.
 func TestStops(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -235,7 +235,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// once keeps Temporal from repeating activities: the SDK's test environment, unlike the service, repeats those that have timed out.
+// once returns options with which the SDK's test environment performs each activity once. By default the environment, unlike the service, repeats
+// activities that have timed out.
 func once() worker.Options {
 	return worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: before(func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
 		return &unrepeated{interceptor.WorkflowOutboundInterceptorBase{Next: next}}
@@ -250,8 +251,8 @@ func (u *unrepeated) ExecuteActivity(ctx workflow.Context, name string, args ...
 	return u.Next.ExecuteActivity(workflow.WithRetryPolicy(ctx, sdk.RetryPolicy{MaximumAttempts: 1}), name, args...)
 }
 
-// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails. A stopped
-// worker, and a worker without the plan, hand the attempt back any number of times, whether Temporal repeats the activity or the run does.
+// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails. A worker that is
+// stopped, or lacks the plan, hands the attempt back. This does not count as a loss, whether Temporal or the run then repeats the activity.
 func TestLostWorkers(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -268,7 +269,7 @@ func TestLostWorkers(t *testing.T) {
 		"killed":                  {sdk.NewHeartbeatTimeoutError(), crashed, true},
 		"stopped":                 {sdk.NewApplicationErrorWithOptions("stopped", lostWorker, sdk.ApplicationErrorOptions{NextRetryDelay: handOver}), left, false},
 		"without the plan":        {sdk.NewApplicationErrorWithOptions("unknown", unknownPlan, sdk.ApplicationErrorOptions{}), left, false},
-		"stopped, and not again":  {sdk.NewNonRetryableApplicationError("the worker was stopped", lostWorker, nil), left, false}, // as former versions report it
+		"stopped, and not again":  {sdk.NewNonRetryableApplicationError("the worker was stopped", lostWorker, nil), left, false}, // the form in which former versions report a stopped worker
 		"without the plan, again": {sdk.NewApplicationErrorWithOptions("unknown", unknownPlan, sdk.ApplicationErrorOptions{}), left, true},
 	} {
 		for _, row := range loss.rows {

@@ -28,11 +28,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shares counts who performs the attempts of a run: activities of its own workflow, and batches.
+// shares counts the attempts of a run by who performs them: the run's own workflow, or batches.
 type shares struct {
 	mu      sync.Mutex // guards the rest
 	own     int        // attempts that the run's workflow performs
-	batches []int      // attempts in each
+	batches []int      // the number of attempts in each batch
 }
 
 func (x *shares) listen(t testing.TB, env *testsuite.TestWorkflowEnvironment) {
@@ -94,7 +94,8 @@ func TestRandomMaps(t *testing.T) {
 	require.Greater(t, len(all.batches), 2*n)
 }
 
-// The history of a run grows with the batches of a large map, and not with its items. Its list travels by reference.
+// The length of a run's history depends on the number of batches of a large map, not on the number of items. The list of the map is stored as a
+// blob.
 func TestLargeMap(t *testing.T) {
 	t.Parallel()
 	n := 1000
@@ -112,7 +113,7 @@ func TestLargeMap(t *testing.T) {
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) { by.listen(t, env) }
 	res, err := x.run(t)
 	require.NoError(t, err)
-	list := res.Output.([]any)
+	list := res.Output().([]any)
 	require.Len(t, list, n)
 	for i, v := range list {
 		require.Equal(t, items[i], v)
@@ -121,7 +122,7 @@ func TestLargeMap(t *testing.T) {
 	require.Equal(t, 1, x.executions, "a batch counts as one attempt")
 }
 
-// The settings decide which maps are large. Too few attempts are not worth a child workflow.
+// The setting MapChildren decides which maps are large. If too few attempts begin together, the run performs them without a child workflow.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -153,14 +154,14 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A run learns of ended attempts before their batch has ended. Here the first item waits for the last item, which gets a slot only when
-// others have ended; and a failed item stops the items that still run.
+// A run learns of ended attempts before their batch has ended. In the first case, item 0 waits for the last item, which begins only when other
+// items have ended. In the second case, a failed item stops all items that are running.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		m    kahn.Map
 		step func(ctx context.Context, index int, last chan struct{}) (any, error)
-		want int // items that complete
+		want int // how many items complete
 	}{
 		"a slot": {kahn.Map{Limit: 4}, func(ctx context.Context, index int, last chan struct{}) (any, error) {
 			switch index {
@@ -197,14 +198,14 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Stops of all kinds reach the steps of batches. An item that is out of time leaves the others alone.
+// Stops of all kinds reach the steps of batches. The timeout of one item does not affect the other items.
 func TestStopsOfBatches(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		node   kahn.Node
 		ask    func(t *testing.T, env *testsuite.TestWorkflowEnvironment)
-		cause  kahn.CauseKind // of item 3
-		alone  bool           // item 3 alone waits to be stopped
+		cause  kahn.CauseKind // the cause of item 3
+		alone  bool           // only item 3 waits until it is stopped
 		status kahn.RunStatus
 	}{
 		"workflow": {ask: func(_ *testing.T, env *testsuite.TestWorkflowEnvironment) { env.CancelWorkflow() }, cause: kahn.CauseCancelRun, status: kahn.RunCancelled},
@@ -305,16 +306,16 @@ func TestLostBatches(t *testing.T) {
 			}
 			if row.failed == 0 {
 				require.NoError(t, err)
-				require.Equal(t, slices.Repeat([]any{1}, 8), res.Output)
+				require.Equal(t, slices.Repeat([]any{1}, 8), res.Output())
 			}
 		})
 	}
 }
 
-// deaf drops the signals between workflows.
+// deaf is an interceptor that drops the signals between workflows.
 type deaf struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	told chan struct{} // is closed at the first signal
+	told chan struct{} // closed at the first signal
 }
 
 func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ any) workflow.Future {
@@ -324,7 +325,7 @@ func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ an
 	return f
 }
 
-// If a report does not reach the run, its outcomes are in the last report.
+// If a report does not reach the run, its outcomes are in the child's last report.
 func TestReportsFail(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
@@ -357,7 +358,7 @@ func TestReportsFail(t *testing.T) {
 	require.Equal(t, map[int]string{0: `{"value":"soon"}`, 1: `{"value":"later"}`}, replies)
 }
 
-// Reports with outcomes that the run already has, or with unknown places, change nothing.
+// Repeated reports, and reports with unknown attempts, change nothing.
 func TestReportsTwice(t *testing.T) {
 	t.Parallel()
 	x := &trial{workflow: Workflow{Plan: plan(t, overItems(8, kahn.Map{}, kahn.Node{})), Settings: Settings{MapChildren: 7}}}
@@ -382,5 +383,5 @@ func TestReportsTwice(t *testing.T) {
 	res, err := x.run(t)
 	require.NoError(t, err)
 	kahntest.RequireStatuses(t, res, "M:ok")
-	require.Equal(t, []any{0., 1., 2., 3., 4., 5., 6., 7.}, res.Output)
+	require.Equal(t, []any{0., 1., 2., 3., 4., 5., 6., 7.}, res.Output())
 }

@@ -55,7 +55,7 @@ func longStep(_ context.Context, s *kahn.Step) (any, error) {
 		return []any{len(all), len(strings.Join(strs(all), "")), answer}, err
 	}
 	text, err := kahn.Param[string](s, "text")
-	return text[:len(text)/4] + s.ID(), err // too short for a blob: 25 KiB
+	return text[:len(text)/4] + s.ID(), err // 25 KiB, too short for a blob
 }
 
 func strs(values []any) (texts []string) {
@@ -65,7 +65,7 @@ func strs(values []any) (texts []string) {
 	return texts
 }
 
-// Long values travel by reference: what the workflow hands to Temporal stays short, and the Result has them all.
+// Long values become blobs: what the workflow gives to Temporal stays short, and the Result has all values.
 func TestBlobs(t *testing.T) {
 	t.Parallel()
 	for _, continueAfter := range []int{0, 10} {
@@ -86,7 +86,7 @@ func TestBlobs(t *testing.T) {
 		}
 		res, err := x.run(t)
 		require.NoError(t, err)
-		require.Equal(t, []any{60, 60 * (longBytes/4 + len("n00")), long("a")}, res.Output)
+		require.Equal(t, []any{60, 60 * (longBytes/4 + len("n00")), long("a")}, res.Output())
 		root, _ := res.Node("root")
 		require.Equal(t, long("r"), root.Output)
 		require.Less(t, sums.longest, inlineBytes+1<<10, "a longer call is a reference")
@@ -95,8 +95,7 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-// The message of a failure is short, however long the error's text is. A reply that is long although its values are short travels by
-// reference.
+// The message of a failure is short, however long the error's text is. A long reply with short values becomes a blob.
 func TestLongReplies(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes, Blobs: new(store.MemoryBlobs)})
@@ -133,8 +132,8 @@ func (f *failing) Get(ctx context.Context, key string) ([]byte, error) {
 	return f.MemoryBlobs.Get(ctx, key)
 }
 
-// If the store fails in a workflow task, the task fails and Temporal repeats it; no node fails. A lost blob fails the attempt that needs
-// it.
+// If the BlobStore fails in a workflow task, the task fails and Temporal repeats it; no node fails. If a blob is lost, the attempt that needs it
+// fails.
 func TestBlobsAway(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{Inputs: []kahn.Input{{Name: "text"}}}
@@ -164,7 +163,7 @@ func TestBlobsAway(t *testing.T) {
 	err = perform(Options{})
 	require.ErrorContains(t, err, "Blobs", "the worker was given none")
 
-	// In the client Wait returns the error.
+	// Wait returns the BlobStore's error to the client.
 	ref, err := w.texts().write([]byte(`"` + long("s") + `"`))
 	require.NoError(t, err)
 	_, err = Workflow{Plan: p}.result(output{Snapshot: packed{Blob: ref}})
@@ -172,7 +171,7 @@ func TestBlobsAway(t *testing.T) {
 	require.ErrorContains(t, err, "Blobs")
 }
 
-// An attempt whose inputs are lost is not repeated. If the store does not answer, the node's retry policy decides.
+// If a blob with an attempt's inputs is lost, the node is not retried. If the BlobStore does not answer, the node's retry policy decides.
 func TestAttemptWithoutBlobs(t *testing.T) {
 	t.Parallel()
 	away := new(failing)
@@ -204,7 +203,7 @@ func TestAttemptWithoutBlobs(t *testing.T) {
 	}
 }
 
-// The cache forgets the oldest blobs.
+// When the cache is full, it drops the oldest blobs.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	var inner failing

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/temporal"
 )
 
-// A worker and a run. In a real system there are many workers, each a process of its own.
+// This example has one worker and one run. A real system has many workers, each in its own process.
 func Example() {
 	var g kahn.Graph
 	g.Name = "greeting"
@@ -52,7 +52,7 @@ func greet(ctx context.Context, plan *kahn.Plan, step kahn.StepFunc) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(res.Status, res.Output)
+	fmt.Println(res.Status, res.Output())
 	return nil
 }
 

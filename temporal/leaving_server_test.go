@@ -34,8 +34,8 @@ func startWorker(t testing.TB, c client.Client, queue string, o Options) worker.
 	return w
 }
 
-// Gracefully stopping a worker in the middle of an attempt does not count as a crash. The next worker sees what the step recorded, whether
-// or not the step returns when its context ends.
+// If a worker is stopped gracefully during an attempt, this does not count as a crash. The next worker gets the details that the step recorded,
+// whether or not the step returns when its context ends.
 func TestServerStops(t *testing.T) {
 	c := dial(t)
 	for name, returns := range map[string]bool{"it returns": true, "it does not": false} {
@@ -80,7 +80,7 @@ func TestServerStops(t *testing.T) {
 			require.NoError(t, <-begun)
 			res, err := run.Wait(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, 1, res.Output, "the number of the attempt")
+			require.Equal(t, 1, res.Output(), "the number of the attempt")
 			require.EqualValues(t, lives, life.Load())
 		})
 	}
@@ -112,8 +112,8 @@ type activities struct{ worker.Worker }
 
 func (activities) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// A cancellation by Temporal counts even if it comes in the same workflow task as the result after which the run would continue as new.
-// TestReplay replays this history.
+// If Temporal cancels the workflow in the task whose result would make the run continue as new, the run is cancelled. TestReplay replays this
+// history.
 func TestServerCancelAtTheEnd(t *testing.T) {
 	c := dial(t)
 	r := earlier["cancelatend"]

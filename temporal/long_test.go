@@ -24,7 +24,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A long run continues as new executions. Attempt numbers, backoffs, waits and the id of the run carry over.
+// A long run continues as new executions. Attempt numbers, backoffs, waiting nodes and the run's id carry over.
 func TestContinueAsNew(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)
@@ -46,7 +46,7 @@ func TestContinueAsNew(t *testing.T) {
 	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step, ContinueAfter: 4}}
 	res, err := x.run(t)
 	require.NoError(t, err)
-	require.Equal(t, "n9", res.Output)
+	require.Equal(t, "n9", res.Output())
 	require.Equal(t, 8, x.executions, "30 attempts")
 	require.Len(t, keys, 10, "attempts of a node share one")
 	require.Len(t, runs, 1)
@@ -56,7 +56,7 @@ func TestContinueAsNew(t *testing.T) {
 	}
 }
 
-// Answers and stops that arrive while an execution waits for its last attempts are not lost.
+// Answers and stops are not lost if they arrive while an execution waits for its last attempts before it continues as new.
 func TestAskedWhileLeaving(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -102,7 +102,8 @@ func TestAskedWhileLeaving(t *testing.T) {
 	}
 }
 
-// The calls of a wide graph do not fit into one workflow task. They are given in several tasks, each with at most maxTaskBytes.
+// If the calls of a wide graph do not fit into one workflow task, the workflow gives them to Temporal in several tasks, each with at most
+// maxTaskBytes.
 func TestWideCalls(t *testing.T) {
 	t.Parallel()
 	const width, size = 40, 200_000
@@ -125,7 +126,7 @@ func TestWideCalls(t *testing.T) {
 	res, err := x.run(t)
 	require.NoError(t, err)
 	require.Equal(t, width+1, res.Count(kahn.Completed))
-	// params and upstream hold the text: 400 kB a call, 16 MB in all.
+	// Each call contains the text twice, in params and in upstream: 400 kB a call, 16 MB in all.
 	require.Greater(t, timers, width*2*size/maxTaskBytes-2)
 	require.Less(t, timers, 2*width*2*size/maxTaskBytes)
 }
@@ -134,8 +135,8 @@ func TestWideCalls(t *testing.T) {
 type taskBytes struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	now, most int
-	longest   int    // of a call
-	paused    func() // is called when the workflow sets a timer
+	longest   int    // the longest call
+	paused    func() // called when the workflow sets a timer
 }
 
 func (x *taskBytes) follow(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
@@ -157,7 +158,7 @@ func (x *taskBytes) NewTimer(ctx workflow.Context, d time.Duration) workflow.Fut
 	return x.WorkflowOutboundInterceptorBase.NewTimer(ctx, d)
 }
 
-// The calls of one workflow task have at most maxTaskBytes, also when they are performed again because their worker was lost.
+// One workflow task has calls of at most maxTaskBytes, even if all calls are repeated because their worker was lost.
 func TestBytesOfTasks(t *testing.T) {
 	t.Parallel()
 	const width, size = 6, 900_000
@@ -188,7 +189,7 @@ func TestBytesOfTasks(t *testing.T) {
 					if n == width {
 						close(allLost)
 					}
-					<-allLost // the worker dies when all calls are running
+					<-allLost // the worker dies once all calls are running
 					return nil, sdk.NewHeartbeatTimeoutError()
 				}
 				return json.RawMessage(`{}`), nil
@@ -209,7 +210,7 @@ func TestBytesOfTasks(t *testing.T) {
 	}
 }
 
-// The longest snapshot fits into a payload of 2 MiB together with what is beside it.
+// The longest snapshot fits into a payload of 2 MiB together with the other fields of an input or output.
 func TestRoomForSnapshots(t *testing.T) {
 	t.Parallel()
 	snapshot := packed{Gzip: make([]byte, packedBytes)}
@@ -240,7 +241,7 @@ func TestTooLarge(t *testing.T) {
 	x = &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c")), Settings: Settings{Limit: 1}}, options: Options{Step: step}}
 	res, err := x.run(t)
 	require.ErrorContains(t, err, `node "c": the results of the run have no room for its`)
-	kahntest.RequireStatuses(t, res, "a:ok b:ok c:F") // 700 kB each, of 1.4 MB
+	kahntest.RequireStatuses(t, res, "a:ok b:ok c:F") // each output has 700 kB; the outputs of a and b fit, and the output of c does not
 	a, _ := res.Node("a")
 	require.Len(t, a.Output, 700_000)
 }

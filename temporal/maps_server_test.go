@@ -34,7 +34,8 @@ func hasten(g *kahn.Graph) *kahn.Graph {
 	return fast
 }
 
-// TestServerMaps performs random maps, whose items child workflows perform, on a service: they end as in one process, and every history replays.
+// TestServerMaps runs random maps, whose items child workflows perform, on a real service. They end as in one process, and every history
+// replays.
 func TestServerMaps(t *testing.T) {
 	c := dial(t)
 	const n = 20
@@ -118,7 +119,7 @@ func TestServerLargeMap(t *testing.T) {
 	res, err := run.Wait(t.Context())
 	require.NoError(t, err)
 	took := time.Since(began)
-	list := res.Output.([]any)
+	list := res.Output().([]any)
 	require.Len(t, list, len(items))
 	for i, v := range list {
 		require.Equal(t, items[i], v)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The workers of two queues perform one kind each, and the worker that has the workflow task performs a third kind. The history has the
-// types, the queues and the priorities, lists find the run by the type of its workflow, and the history replays.
+// One kind has its own task queue, and another kind is local. The history has the right types, queues and priorities, a list finds the run by its
+// workflow type, and the history replays.
 func TestServerKinds(t *testing.T) {
 	c := dial(t)
 	g := &kahn.Graph{Name: "kinds"}
@@ -51,7 +51,7 @@ func TestServerKinds(t *testing.T) {
 	require.NoError(t, err)
 	res, err := run.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "d", res.Output)
+	require.Equal(t, "d", res.Output())
 	require.Equal(t, map[string]string{"a": w.TaskQueue, "b": gpu, "c": "local", "d": w.TaskQueue}, queues)
 	h := histories(t, c, w.ID, run.get.GetRunID())[0]
 	var types []string

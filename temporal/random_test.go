@@ -26,8 +26,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// randomGraph makes a graph of a few nodes with composites down to the given depth, gates, guards, retries, groups and keys. How it ends
-// does not depend on which node ends first.
+// randomGraph makes a graph of a few nodes with composites down to the given depth, gates, guards, retries, groups and keys. The outcome does
+// not depend on which node ends first.
 func randomGraph(rng *rand.Rand, depth int) *kahn.Graph {
 	g := new(kahn.Graph)
 	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2)}}
@@ -104,8 +104,8 @@ func shape(rng *rand.Rand, depth int, n *kahn.Node) {
 	}
 }
 
-// fate returns a number that decides what an attempt does, or what a gate is answered. It depends only on the salt, the path and the number
-// of the attempt.
+// fate returns a number that decides what an attempt does, or how a gate is answered. It depends only on the salt, the path and the number of
+// the attempt.
 func fate(salt uint64, path string, attempt int) int {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d %s %d", salt, path, attempt)
@@ -128,13 +128,13 @@ func fatedStep(salt uint64) kahn.StepFunc {
 	}
 }
 
-// errorsInText matches the text of a value that MergeConcat wrote as JSON, from its first error on. Such texts differ on Temporal: the
-// error in a NodeError keeps only its text, and the error of a panic has the stack of its process.
+// errorsInText matches the text of a value that MergeConcat wrote as JSON, from its first error on. Such texts differ on Temporal: there a
+// NodeError keeps only the text of its error, and the error of a panic has the stack of another process.
 var errorsInText = regexp.MustCompile(`(?s)"Err":\{.*`)
 
 // describe returns everything in a Result that does not depend on times.
 func describe(res *kahn.Result, prefix string) (lines []string) {
-	lines = append(lines, fmt.Sprintf("%s: %v degraded=%t output=%v", prefix, res.Status, res.Degraded, res.Output))
+	lines = append(lines, fmt.Sprintf("%s: %v degraded=%t output=%v", prefix, res.Status, res.Degraded, res.Output()))
 	for n := range res.Nodes() {
 		err := ""
 		if n.Err != nil {
@@ -153,19 +153,19 @@ func describe(res *kahn.Result, prefix string) (lines []string) {
 	return lines
 }
 
-// subject is a run that is performed in two places.
+// subject is a run that is performed twice: in this process, and on Temporal.
 type subject struct {
 	plan     *kahn.Plan
 	settings Settings
 	inputs   map[string]any
 	fire     *Fire
 	step     kahn.StepFunc
-	answer   func(gate string) any // encodes as JSON
-	options  Options               // of the worker
-	former   bool                  // see trial
+	answer   func(gate string) any // the answer for a gate; it encodes as JSON
+	options  Options               // the options of the worker
+	former   bool                  // see trial.former
 }
 
-// fated returns a run of steps whose fates follow from the salt.
+// fated returns a run whose steps behave as fate decides for the salt.
 func fated(t *testing.T, g *kahn.Graph, salt uint64, s Settings) subject {
 	return subject{
 		plan: plan(t, g), settings: s, step: fatedStep(salt), answer: func(gate string) any { return fate(salt, gate, 0) < 5 },
@@ -262,8 +262,8 @@ func (x subject) there(t *testing.T, by *shares) ([]string, *trial) {
 // world decides what the steps of a random run do, and records what they see.
 type world struct {
 	salt    uint64
-	ordered bool // the run has one slot
-	nodes   bool // calls have the ancestors
+	ordered bool // the run performs one step at a time
+	nodes   bool // calls have the results of all ancestors
 
 	mu  sync.Mutex
 	saw map[string][]string
@@ -309,8 +309,8 @@ func (w *world) step(_ context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"path": s.Path(), "attempt": s.Attempt(), "a": s.Params()["a"], "b": s.Params()["b"]}, nil
 }
 
-// note records what a step sees, except ids of the run and times. If the run is not ordered, note leaves out what the step sees of other
-// nodes, which depends on the order in which they end.
+// note records what a step sees, except ids of the run and times. If the run is not ordered, note leaves out what the step sees of other nodes,
+// since this depends on the order in which they end.
 func (w *world) note(s *kahn.Step) {
 	var lines []string
 	tell := func(of string, receiver any) {
@@ -382,7 +382,7 @@ func plainly(v any) any {
 	return v
 }
 
-// random draws a run and a world for its steps. Each place draws its own.
+// random chooses a run, and a world for its steps. The same seed gives the same choices for the run in this process and for the run on Temporal.
 func random(seed uint64) (subject, *world) {
 	var x subject
 	rng := rand.New(rand.NewPCG(22, seed))
@@ -403,7 +403,8 @@ func random(seed uint64) (subject, *world) {
 	return x, &world{salt: seed, ordered: g.ordered, nodes: x.options.View, saw: map[string][]string{}}
 }
 
-// knownOrigins matches the origins in the text of an error that a step got from a node. The text has only the origins known by then.
+// knownOrigins matches the origins in the text of an error that a step got from a node. The text has only the origins that were known when the
+// step began.
 var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("n?[0-9end]+"(, )?)+`)
 
 func withoutOrigins(lines []string) {
@@ -412,8 +413,8 @@ func withoutOrigins(lines []string) {
 	}
 }
 
-// same reports whether a run has the same Result in two places, and whether its steps see the same. If the run is not ordered, same ignores
-// origins, which depend on the order.
+// same reports whether a run has the same Result in this process and on Temporal, and whether its steps see the same data. If the run is not ordered,
+// same ignores origins, which depend on the order.
 func same(want, got []string, home, away *world) bool {
 	if !home.ordered {
 		withoutOrigins(want)
@@ -479,11 +480,11 @@ func (x subject) left(t *testing.T) []string {
 	}
 }
 
-// TestRandom compares runs of random graphs on Temporal with those in one process: statuses, reasons of skips, causes, attempts, outputs
-// and errors are equal at every depth, and the steps see the same. Executions make a difference in three cases. An execution that is about
-// to end begins no node, which decides between nodes that could begin at the same instant. An execution begins with full buckets of rates.
-// If an execution begins in the pause of a loop and the loop ends in that pause, the loop has no run of its last iteration. Such a run
-// equals a run by a Coordinator that is left at the same attempts.
+// TestRandom compares runs of random graphs on Temporal with runs in one process. Statuses, skip reasons, causes, attempts, outputs and errors must
+// be equal at every depth, and steps must see the same data. In three cases a run that continues as a new execution may differ. An execution that is
+// about to end begins no node, which may decide which of two nodes begins first. A new execution begins with full rate limits. If a new execution
+// begins while a loop pauses, and the loop then ends, the run has no record of the loop's last iteration. In these cases the run must equal a run
+// that a Coordinator performs in this process, leaves after the same attempts, and continues.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	n, from := uint64(150), uint64(0)

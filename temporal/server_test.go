@@ -117,7 +117,7 @@ func TestServerCancel(t *testing.T) {
 	}
 }
 
-// A step that ignores the end of its context is abandoned.
+// A step that ignores the end of its context is abandoned: the run no longer waits for it.
 func TestServerAbandoned(t *testing.T) {
 	c := dial(t)
 	release := make(chan struct{})
@@ -130,8 +130,8 @@ func TestServerAbandoned(t *testing.T) {
 	require.True(t, a.Abandoned)
 }
 
-// Values of 3 MiB, which Temporal refuses, and 100 KiB for 60 successors travel by reference; a node in many nested composites has a long
-// path.
+// Values of 3 MiB, which Temporal would refuse, and a value of 100 KiB for 60 successors become blobs. The run also completes if a node has a
+// long path, because it is in many nested composites.
 func TestServerBlobs(t *testing.T) {
 	c := dial(t)
 	blobs := store.Dir(t.TempDir())
@@ -148,7 +148,7 @@ func TestServerBlobs(t *testing.T) {
 	require.Eventually(t, func() bool { return run.Signal(t.Context(), "ask", long("a")) == nil }, 10*time.Second, 50*time.Millisecond)
 	res, err := run.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []any{60, 60 * (3<<20/4 + len("n00")), long("a")}, res.Output)
+	require.Equal(t, []any{60, 60 * (3<<20/4 + len("n00")), long("a")}, res.Output())
 
 	inner := new(kahn.Graph).Add(kahn.Node{ID: "x"})
 	for range 10 {
@@ -157,7 +157,7 @@ func TestServerBlobs(t *testing.T) {
 	w = serve(t, c, plan(t, inner), Options{Step: func(_ context.Context, s *kahn.Step) (any, error) { return len(s.Path()), nil }})
 	res, err = Execute(t.Context(), c, w, nil)
 	require.NoError(t, err)
-	require.Equal(t, 10*61+1, res.Output)
+	require.Equal(t, 10*61+1, res.Output())
 }
 
 // TestServerHistories records the histories that TestReplay replays.
@@ -204,7 +204,7 @@ func TestServerHistories(t *testing.T) {
 		for number, history := range all {
 			data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
 			require.NoError(t, err)
-			data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`)) // in the names of task queues
+			data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`)) // the host's name is part of the names of task queues
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", name, number)), append(data, '\n'), 0o644))
 		}
 		t.Log(name, res.Status)
@@ -226,7 +226,7 @@ func histories(t testing.TB, c client.Client, id, first string) (list []*history
 	return list
 }
 
-// folder is where the steps of a test, in whatever process, count their calls as files.
+// folder is where the steps of a test count their calls as files; the steps may run in several processes.
 type folder struct{ dir string }
 
 func (w folder) step(ctx context.Context, s *kahn.Step) (any, error) {
@@ -272,7 +272,7 @@ func testWithServer(m *testing.M) (code int) {
 		}
 		defer func() {
 			_ = server.Process.Kill()
-			_ = server.Wait() // it was killed
+			_ = server.Wait() // the error says that the process was killed
 		}()
 		for name, value := range map[string]string{"KAHN_TEMPORAL": address, "KAHN_TEMPORAL_NAMESPACE": "default"} {
 			if err := os.Setenv(name, value); err != nil {
@@ -286,7 +286,7 @@ func testWithServer(m *testing.M) (code int) {
 // lostSoon is the LostAfter of workers that the tests kill.
 const lostSoon = 3 * time.Second
 
-// TestMain runs a worker if the environment says so: TestServerCrash starts and kills such processes.
+// TestMain runs a worker instead of the tests if the environment asks for one: TestServerCrash starts such processes and kills them.
 func TestMain(m *testing.M) {
 	dir := os.Getenv("KAHN_TEMPORAL_WORKER")
 	if dir == "" {
@@ -309,7 +309,7 @@ func TestMain(m *testing.M) {
 	panic(w.Run(nil))
 }
 
-// A reader follows the events of a running run across its executions, and finds them after its end.
+// A reader follows the events of a run across its executions while it is running, and can read them after its end.
 func TestServerEvents(t *testing.T) {
 	c := dial(t)
 	g := layers(5, 4)
@@ -349,7 +349,7 @@ func TestServerLarge(t *testing.T) {
 	}
 }
 
-// Store shows the runs of a namespace as a store.
+// A Store lists the runs of a namespace.
 func TestServerStore(t *testing.T) {
 	c := dial(t)
 	g := layers(3, 2)
@@ -379,7 +379,7 @@ func TestServerStore(t *testing.T) {
 	require.Equal(t, []store.Count{{Workflow: "layers", Status: kahn.RunCompleted, Runs: 1}}, counts)
 }
 
-// Operators answer a gate by the id of the run, and stop a waiting run. A request after the end is refused as such.
+// Operators answer a gate by the run's id, and stop a waiting run. The error of a request after the end says that the run has ended.
 func TestServerStoreRequests(t *testing.T) {
 	c := dial(t)
 	s := Store{Client: c}

@@ -27,8 +27,7 @@ import (
 
 const ms = time.Millisecond
 
-// lasts makes a step function from durations by node. The first attempts of a node in failures fail, as many as given
-// there.
+// lasts returns a step function with a duration for each node. failures contains the number of first attempts of a node that fail.
 func lasts(durations map[string]time.Duration, failures map[string]int) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(durations[s.ID()])
@@ -39,12 +38,12 @@ func lasts(durations map[string]time.Duration, failures map[string]int) kahn.Ste
 	}
 }
 
-// play executes a graph in fake time and returns the result with the recorded events.
+// play executes a graph in fake time and returns the result and the recorded events.
 func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (res *kahn.Result, events []event.Event) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var rec trace.Recorder
-		var all []event.Event // also events that a recorder leaves out
+		var all []event.Event // all events, including events that a recorder drops
 		sink := func(e event.Event) {
 			all = append(all, e)
 			rec.Event(e)
@@ -148,8 +147,7 @@ func TestReportOfDemo(t *testing.T) {
 		{Node: "test", Status: kahn.Failed, Cause: "step_error", Error: `node "test": step_error: broken` + "\x1b"},
 		{Node: "deploy", Parent: "test", Depth: 1, Status: kahn.Aborted, Cause: "upstream_failure"},
 	}, r.Failures)
-	// lint: test could wait for it up to 3 s after build's end without a longer run; but flaky needs its slot. build, and
-	// so fetch, may delay test up to the end of flaky.
+	// lint has no slack, since flaky waits for its slot. build, and therefore fetch, may end later until test would end after flaky.
 	want := map[string]time.Duration{"fetch": 2500 * ms, "lint": 0, "flaky": 0, "build": 2500 * ms, "test": 2500 * ms}
 	for _, n := range r.Nodes {
 		require.Equal(t, want[n.ID], n.Slack, n.ID)
@@ -168,7 +166,7 @@ func TestReportOfDemo(t *testing.T) {
 	require.Equal(t, *r, decoded)
 }
 
-// golden compares with a file that was written by hand.
+// golden compares a text with a file that was written by hand.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	want, err := os.ReadFile(file)
@@ -188,7 +186,7 @@ func chain(r *trace.Report) string {
 	return b.String()
 }
 
-// A start waits for the last predecessor to end, whichever is declared first, for the holder of the slot, or for the wave.
+// A start waits for the last predecessor to end (whichever is declared first), for the holder of the slot, or for the wave.
 func TestCriticalPath(t *testing.T) {
 	const s = time.Second
 	performed := 0
@@ -247,7 +245,7 @@ func TestCriticalPath(t *testing.T) {
 				kahn.Node{ID: "any", After: []string{"slow", "fast"}, Join: kahn.AnySucceeded, Groups: []string{"disk"}}),
 			lasts: map[string]time.Duration{"hog": 3 * s, "slow": 2 * s, "fast": 1 * s, "any": 5 * s},
 			path:  "hog -slot-> any",
-			// slow ends while any waits for the slot, and any does not need slow; fast could have ended with hog.
+			// The node any waits for the slot when slow ends, and does not need slow. fast could have ended as late as hog.
 			slack: map[string]time.Duration{"slow": 6 * s, "fast": 2 * s},
 		},
 		{
@@ -264,7 +262,7 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "x": 1 * s, "b": 3 * s},
 			opts:  []kahn.Option{kahn.Limit(1)},
 			path:  "a -dependency-> s -composite-> s/x -slot-> b",
-			slack: map[string]time.Duration{"s": 3 * s}, // it may end later than x, but a may not
+			slack: map[string]time.Duration{"s": 3 * s}, // s may end later than x, but a may not
 		},
 		{
 			name: "composite that is performed again",
@@ -279,8 +277,7 @@ func TestCriticalPath(t *testing.T) {
 				Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 1 * s, Jitter: kahn.JitterNone}}, kahn.Node{ID: "b"}),
 			lasts: map[string]time.Duration{"b": 3 * s},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			// x fails at 1, b has the slot until 4, s continues at 2. x continues, too, once it has the slot, until
-			// 5.
+			// x fails at 1, b has the slot until 4, and s continues at 2. x continues, too, once it has the slot, until 5.
 			path: "s -composite-> s/x -slot-> b -slot-> s/x",
 		},
 		{
@@ -327,7 +324,7 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "b": 20 * s},
 			fails: map[string]int{"a": 1},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			path:  "a", // its second attempt waits for b, but a itself ends last, at 22 s
+			path:  "a", // the second attempt of a waits for b, but a itself ends last, at 22 s
 			slack: map[string]time.Duration{"b": 1 * s},
 		},
 		{
@@ -338,8 +335,8 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "b": 3 * s, "c": 9 * s},
 			fails: map[string]int{"a": 1},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			// a fails at 1 and would continue at 2. b has the slot until 4, then a, which has priority, until 5, then
-			// c.
+			// a fails at 1 and would continue at 2. b has the slot until 4. Then a gets it, since a has a higher priority than c, and keeps it until 5.
+			// Then c gets it.
 			path: "a -slot-> c",
 		},
 	} {
@@ -359,8 +356,8 @@ func TestCriticalPath(t *testing.T) {
 
 func withGroups(groups ...kahn.Group) *kahn.Graph { return &kahn.Graph{Groups: groups} }
 
-// contiguous checks that the steps of the critical path follow each other without gaps, from the run's start to its end: in
-// fake time the engine itself takes no time.
+// contiguous checks that the steps of the critical path cover the time from the run's start to its end without gaps. This is exact because the
+// engine takes no time in fake time.
 func contiguous(t *testing.T, res *kahn.Result, r *trace.Report) {
 	t.Helper()
 	at := time.Duration(0)
@@ -388,7 +385,7 @@ func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
 	return g, durations
 }
 
-// seeds yields the usual number of seeds, from 0; at full length, the full number, from a random one.
+// seeds yields the usual number of seeds from 0 or, in the long mode, the full number from a random seed.
 func seeds(usual, full uint64) iter.Seq[uint64] {
 	n, first := usual, uint64(0)
 	if os.Getenv("KAHN_LONG") != "" {
@@ -403,8 +400,8 @@ func seeds(usual, full uint64) iter.Seq[uint64] {
 	}
 }
 
-// The definition of slack holds: the run gets no longer if a node takes longer by its slack, and a little longer if the
-// node takes a little more.
+// Slack agrees with its definition: if a node takes longer by its slack, the run takes no longer. If the node takes a little more time than
+// that, the run takes longer.
 func TestSlackIsExactWithoutLimits(t *testing.T) {
 	for seed := range seeds(10, 300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -427,8 +424,7 @@ func TestSlackIsExactWithoutLimits(t *testing.T) {
 	}
 }
 
-// Under any limit, the critical path explains every moment of the run, and its timeline is a valid trace with a place
-// for every node.
+// Under any limit, the critical path explains every moment of the run. The timeline is a valid trace and contains every node.
 func TestRandomRuns(t *testing.T) {
 	for seed := range seeds(60, 3000) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -459,11 +455,11 @@ func TestRandomRuns(t *testing.T) {
 	}
 }
 
-// A composite holds no slot. The nodes in it have places of their own, on the critical path and in the timeline.
+// A composite holds no slot. The nodes inside appear themselves on the critical path and in the timeline.
 func TestComposite(t *testing.T) {
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y", After: []string{"x"}}, kahn.Node{ID: "z"}, kahn.Node{ID: "end", Disabled: true})
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "S", Sub: sub, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"S"}})
-	// The slot is A's until 1, x's until 2, y's until 3 (it is declared before z), z's until 3.5 and B's until 4.5.
+	// The slot belongs to A until 1, to x until 2, to y until 3 (y is declared before z), to z until 3.5 and to B until 4.5.
 	res, events := play(t, g, lasts(map[string]time.Duration{"A": 1000 * ms, "x": 1000 * ms, "y": 1000 * ms, "z": 500 * ms, "B": 1000 * ms}, nil), kahn.Limit(1))
 	r := trace.NewReport(res, events)
 	require.Equal(t, "A -dependency-> S -composite-> S/x -dependency-> S/y -slot-> S/z -dependency-> B", chain(r))
@@ -485,7 +481,7 @@ func TestComposite(t *testing.T) {
 	require.Equal(t, map[string]int{"A": 3, "S": 4, "S/x": 3, "S/y": 3, "S/z": 3, "B": 3, "S/end": 2}, track)
 }
 
-// A run that waits for a signal has a report, and so has the run that continues it.
+// A run has a report while it waits for a signal, and after it has continued.
 func TestSuspended(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	res, events := play(t, g, lasts(map[string]time.Duration{"a": time.Second}, nil))
@@ -515,7 +511,6 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// For every node that did not run, the report says why.
 func TestWhy(t *testing.T) {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "g", CancelOnFailure: true}}}
 	g.Add(
@@ -563,7 +558,7 @@ func TestWhy(t *testing.T) {
 		"after that":    "off was skipped: it is disabled",
 		"guarded":       "its guard said no",
 		"no":            `yes answered "true", not "false"`,
-		"catch":         "the outcome of ok leads elsewhere",
+		"catch":         "ok has completed, and only its failure leads here",
 		"port":          "its required port p got no value from ok",
 		"victim":        "a failure upstream: bad",
 		"second victim": "a failure upstream: bad",
@@ -619,7 +614,7 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 	}
 }
 
-// A recorder leaves out events that a trace does not show.
+// A recorder drops events that a trace does not need.
 func TestRecorder(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		s.Emit(1)
@@ -636,7 +631,7 @@ func TestRecorder(t *testing.T) {
 	}), types)
 }
 
-// A report says who asked to stop the run and to redrive it, and why.
+// A report says who asked to stop the run and to redrive it, with the reasons.
 func TestReportOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g kahn.Graph

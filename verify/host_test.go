@@ -35,7 +35,7 @@ type record struct {
 	err      error
 	events   []kahn.Event
 	start    time.Time
-	problems []string // errors in the values that steps saw
+	problems []string // descriptions of wrong values that steps saw
 }
 
 var (
@@ -65,15 +65,15 @@ func (n *node) kahnJoin() kahn.Join {
 	return joins[n.join]
 }
 
-// host performs the nodes of a graph as their outcomes say.
+// host performs the nodes of a graph according to their planned outcomes.
 type host struct {
-	g     *graph // as declared
+	g     *graph // as declared, without defaults
 	p     *prediction
 	nodes map[string]*node
 
 	way
 	run     *kahn.Run
-	started chan struct{} // closed when run is set
+	started chan struct{} // closed when run has been set
 
 	mu       sync.Mutex
 	problems []string
@@ -94,7 +94,7 @@ var errGuard = errors.New("guard broke")
 
 const skipMessage = "not today"
 
-// declared declares inputs in the order of their names.
+// declared declares inputs, sorted by name.
 func declared(inputs map[string]any) (list []kahn.Input) {
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		list = append(list, kahn.Input{Name: name})
@@ -191,7 +191,7 @@ func (h *host) step(ctx context.Context, s *kahn.Step) (any, error) {
 	n := h.nodes[s.ID()]
 	h.look(n, s.View())
 	if !slices.Contains(earlyRules, n.rule()) {
-		h.checkInputs(n, s) // the inputs of an early rule depend on the moment
+		h.checkInputs(n, s) // the inputs of a node with an early rule depend on timing, so they are not compared here
 	}
 	if n.ms > 0 {
 		time.Sleep(time.Duration(n.ms) * time.Millisecond)
@@ -224,8 +224,8 @@ func (h *host) cancelled(ctx context.Context, n *node) (any, error) {
 	return h.value(n), nil
 }
 
-// look checks what a node sees of other nodes: only ancestors (the end node sees all nodes), and results of ended nodes that never change
-// afterwards.
+// look checks what a node sees of other nodes. It must see only its ancestors (the end node sees all nodes), and the results of ended nodes
+// must never change.
 func (h *host) look(n *node, v kahn.View) {
 	ancestors := h.p.ancestors[n.id]
 	for id, other := range h.nodes {
@@ -236,7 +236,7 @@ func (h *host) look(n *node, v kahn.View) {
 		if sees := ancestors[id] || n.end; v.Has(id) != sees {
 			h.problem("%s sees %s: %t, want %t", n.id, id, !sees, sees)
 		} else if !sees {
-			continue // asking for another node is an error in a guard or a condition
+			continue // a guard or a condition that asks for any other node gets an error
 		}
 		status, output, err := v.Status(id), v.Output(id), v.Err(id)
 		switch {
@@ -268,8 +268,8 @@ func (h *host) look(n *node, v kahn.View) {
 	}
 }
 
-// mayRunOn reports whether an ancestor of the node may still run when the node looks: below an early decision, or after a node that is
-// skipped from the beginning.
+// mayRunOn reports whether an ancestor of the node may still be running when the node starts: after an early decision, or if the node follows a
+// node that is skipped at the start.
 func (h *host) mayRunOn(n *node) bool {
 	ancestors := h.p.ancestors[n.id]
 	early := append([]string{"all", "nofail"}, earlyRules...)
@@ -306,7 +306,7 @@ func (h *host) checkInputs(n *node, s *kahn.Step) {
 	}
 }
 
-// checkValue compares the value of a parameter.
+// checkValue compares the value of a parameter with the model.
 func (h *host) checkValue(n *node, port port, got any) {
 	f := h.p.fates[n.id]
 	var want []any
@@ -363,7 +363,7 @@ const (
 
 func fallbackValue(id string) string { return "fallback of " + id }
 
-// sameForAllErrors replaces all error objects by the same one.
+// sameForAllErrors replaces every error by the same value.
 func sameForAllErrors(v any) any {
 	if _, ok := v.(error); ok {
 		return errValue
@@ -371,7 +371,7 @@ func sameForAllErrors(v any) any {
 	return v
 }
 
-// labeller is an output that names its branches itself.
+// labeller is an output with BranchLabels.
 type labeller []string
 
 func (l labeller) BranchLabels() []string { return l }
@@ -408,7 +408,7 @@ func (h *host) value(n *node) any {
 	case n.outcome == "failed":
 		return kahn.EndVerdict{Status: kahn.RunFailed}
 	case h.p.g.condition(n):
-		return 1 // a value, but no label
+		return 1 // an output without a label
 	}
 	return "output of " + n.id
 }
@@ -444,7 +444,7 @@ func (n *node) labelled() any {
 	return label
 }
 
-// errCompile distinguishes a graph that kahn refuses from a graph that kahn executes wrongly.
+// errCompile marks the error for a graph that kahn refuses to compile.
 var errCompile = errors.New("kahn refuses the graph")
 
 // execute runs the graph in fake time.
@@ -457,7 +457,7 @@ func execute(t *testing.T, declared *graph, p *prediction, w way) (r *record, er
 	if _, err := g.Compile(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errCompile, err)
 	}
-	// A run that hangs, or leaves a goroutine behind, makes the bubble panic here.
+	// If a run hangs or leaves a goroutine behind, synctest panics here.
 	defer func() {
 		if v := recover(); v != nil {
 			r, err = nil, fmt.Errorf("the run panicked: %v", v)
@@ -510,7 +510,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		n, f := p.g.node(got.ID), p.fates[got.ID]
 		if got.Status != statusWords[f.status] {
 			diff("status of "+n.id, got.Status, statusWords[f.status])
-			continue // further differences would only repeat it
+			continue // the other differences would only be consequences of this one
 		}
 		reason := event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Answer: f.answer, Port: f.port}
 		switch f.reason {
@@ -550,7 +550,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diffs = append(diffs, fmt.Sprintf("a run that is %v returned the error %v", r.res.Status, r.err))
 	case isRunError:
 		diff("status in the error", runErr.Status, r.res.Status)
-		if want := p.escapedFailures(); w.rule == kahn.StatusEscaped && r.res.Cause.Kind == kahn.CauseNone && len(want) > 0 { // otherwise the end node has decided
+		if want := p.escapedFailures(); w.rule == kahn.StatusEscaped && r.res.Cause.Kind == kahn.CauseNone && len(want) > 0 { // compared only if the end node has not decided the status
 			diff("nodes in the error", nodesIn(runErr), want)
 		}
 	}
@@ -560,8 +560,8 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diff("cause of the run", r.res.Cause.Kind, kahn.CauseNone)
 	}
 	diff("cancel requested", r.res.CancelRequested, false)
-	if !p.endBroken() { // the output of a run whose end node failed is not specified
-		diff("output of the run", r.res.Output, r.output(p))
+	if !p.endBroken() { // the output of a run whose end node failed is unspecified
+		diff("output of the run", r.res.Output(), r.output(p))
 	}
 	return append(diffs, r.problems...)
 }
@@ -578,8 +578,8 @@ func nodesIn(err *kahn.RunError) (ids []string) {
 	return ids
 }
 
-// output returns the expected output of the run: the end node's output, else the output of the only leaf, else the outputs of the completed
-// leaves, by id.
+// output returns the expected output of the run: the end node's output, otherwise the output of the only leaf, otherwise the outputs of the
+// completed leaves, by id.
 func (r *record) output(p *prediction) any {
 	leaves := map[string]any{}
 	var only kahn.NodeResult
@@ -607,7 +607,7 @@ func (r *record) output(p *prediction) any {
 	return leaves
 }
 
-// errorProblems checks that a failed node has its own error, and that a victim does not have the error of another node.
+// errorProblems checks that a failed node has its own error, and that a victim does not have another node's error.
 func errorProblems(n *node, f *fate, got kahn.NodeResult) (problems []string) {
 	complain := func(what string) {
 		problems = append(problems, fmt.Sprintf("the error of %s %s: %v", n.id, what, got.Err))

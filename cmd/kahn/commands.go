@@ -15,20 +15,20 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// terminal is what a command reads from and writes to.
+// terminal holds the files that a command reads and writes.
 type terminal struct {
-	in             *bufio.Reader
-	out            *output
-	err            io.Writer
-	showsOut, both bool // showsOut: the standard output is a terminal; both: the standard output and the standard error are terminals
+	in   *bufio.Reader
+	out  *output
+	err  io.Writer
+	both bool // the standard output and the standard error are terminals
 }
 
 func newTerminal(in io.Reader, out, err io.Writer) *terminal {
-	t := &terminal{in: bufio.NewReader(in), out: &output{Writer: out}, err: err, showsOut: isTerminal(out)}
-	t.both = t.showsOut && isTerminal(err)
+	t := &terminal{in: bufio.NewReader(in), out: &output{Writer: out}, err: err, both: isTerminal(out) && isTerminal(err)}
 	return t
 }
 
@@ -37,15 +37,17 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// write writes to the standard output. On a terminal escape sequences are spelled out.
+// write writes to the standard output, with visible escape sequences: even a file or a pipe may be shown on a terminal later.
 func (t *terminal) write(text string) {
-	if t.showsOut {
-		text = visible(text)
-	}
-	_, _ = io.WriteString(t.out, text) // the output keeps the error
+	_, _ = io.WriteString(t.out, visible(text)) // the output keeps the error
 }
 
-// output is the standard output. It keeps the first error of a write, which the command reports when it ends.
+// writeJSON writes JSON to the standard output. It escapes control characters for terminals within the JSON, so that the values stay the same.
+func (t *terminal) writeJSON(text string) {
+	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // the output keeps the error
+}
+
+// output is the standard output. It stores the first write error, which the command reports when it ends.
 type output struct {
 	io.Writer
 	mu  sync.Mutex // guards err
@@ -72,13 +74,13 @@ func (t *terminal) end(code int) int {
 	return cmp.Or(code, exitProblems)
 }
 
-// refuse reports why a command does nothing, and returns the exit code.
+// refuse reports why a command cannot start, and returns the exit code.
 func (t *terminal) refuse(err error) int {
 	t.printf("kahn: %v\n", err)
 	return exitUsage
 }
 
-// printf writes to the standard error. Escape sequences are spelled out.
+// printf writes to the standard error, with visible escape sequences.
 func (t *terminal) printf(format string, args ...any) {
 	_, _ = io.WriteString(t.err, visible(fmt.Sprintf(format, args...))) // a failure could not be reported anywhere
 }
@@ -86,7 +88,7 @@ func (t *terminal) printf(format string, args ...any) {
 // manyFiles is the upper bound on the arguments of a command that takes any number of files.
 const manyFiles = 1 << 20
 
-// action performs a command and returns its exit code. args has the arguments without the flags.
+// action performs a command and returns its exit code. args are the arguments without the flags.
 type action func(ctx context.Context, t *terminal, args []string) int
 
 // command is a subcommand. Usage texts and completions are made from it.
@@ -95,14 +97,15 @@ type command struct {
 	args     string          // the arguments, as the usage line names them
 	least    int             // the least number of arguments
 	most     int             // the greatest number of arguments
+	alone    string          // the flag that replaces the arguments, or ""
 	summary  string          // one line
 	text     string          // the help below the summary
 	words    func() []string // the possible arguments; nil: files
 	register func(*flags) action
 }
 
-// commands returns the subcommands, in the order of the help. It is a function and not a variable, because two of the commands call it: a
-// variable would refer to itself.
+// commands returns the subcommands, in the order of the help. It is a function, not a variable, because two of the commands need the list: the
+// initialization of a variable would depend on itself.
 func commands() []command {
 	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
@@ -152,14 +155,18 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	f := newFlags(c)
 	act := c.register(f)
 	rest, err := f.parse(args[1:])
+	least, most := c.least, c.most
+	if c.alone != "" && slices.Contains(f.given(), c.alone) {
+		least, most = 0, 0
+	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		writeUsage(t.out, c, f)
 		return exitOK
-	case err == nil && len(rest) < c.least:
+	case err == nil && len(rest) < least:
 		err = fmt.Errorf("%s is missing", strings.Trim(strings.TrimSuffix(c.args, "..."), "[]"))
-	case err == nil && len(rest) > c.most:
-		err = fmt.Errorf("unexpected argument %q", rest[c.most])
+	case err == nil && len(rest) > most:
+		err = fmt.Errorf("unexpected argument %q", rest[most])
 	}
 	if err != nil {
 		t.printf("kahn %s: %v\nRun \"kahn help %s\" for its flags.\n", c.name, err, c.name)
@@ -192,10 +199,10 @@ func unknown(what, written string, choices []string) error {
 	return fmt.Errorf("unknown %s %q; choose from %s", what, written, strings.Join(choices, ", "))
 }
 
-// flags are the flags of one command.
+// flags holds the flags of one command.
 type flags struct {
 	*flag.FlagSet
-	choices map[string][]string // the allowed words of each flag that the method choice has registered
+	choices map[string][]string // the allowed words of each flag that was registered by the method choice
 	files   map[string]bool     // flags whose values are names of files
 }
 
@@ -204,6 +211,12 @@ func newFlags(c *command) *flags {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	return f
+}
+
+// given returns the names of the flags that were set, in alphabetical order.
+func (f *flags) given() (names []string) {
+	f.Visit(func(g *flag.Flag) { names = append(names, g.Name) })
+	return names
 }
 
 // file registers a flag that names a file.
@@ -247,8 +260,8 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// parse parses flags, which may stand before, between and after the other arguments, and returns the other arguments. After "--" there
-// are only arguments.
+// parse parses flags, which may stand before, between and after the other arguments, and returns the other arguments. All words after "--" are
+// arguments.
 func (f *flags) parse(args []string) (rest []string, err error) {
 	for {
 		before := len(args)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // rehearsal records the steps that a run would call.
@@ -17,7 +18,7 @@ type rehearsal struct {
 	lines strings.Builder
 }
 
-// rehearse runs the graph with mocks in place of all steps, one after the other, and shows the steps.
+// rehearse runs the graph with mocks for all steps, one after the other, and prints the steps.
 func (h *host) rehearse(ctx context.Context) int {
 	roots, err := h.roots()
 	if err != nil {
@@ -49,10 +50,10 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown names the inputs of g that steps of the graphs around
-// g make; for the outermost graph unknown is nil. The items of a map over such an input are unknown in a dry run.
+// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown contains the inputs of g that come from steps of the
+// enclosing graphs; for the outermost graph unknown is nil. In a dry run the items of a map over such an input are unknown.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
-	made := map[string]map[string]bool{} // the parameters that steps make, by node
+	made := map[string]map[string]bool{} // by node: the parameters that come from steps
 	for _, e := range g.Edges() {
 		if made[e.To] == nil {
 			made[e.To] = map[string]bool{}
@@ -78,7 +79,7 @@ func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, 
 	}
 }
 
-// noteMap is the step of a map whose list is unknown. It records what would be done for each item, and returns no items.
+// noteMap replaces a map whose list is unknown. It records what would be done for each item, and returns no items.
 func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	what := "its graph"
 	if s.Kind() != "" {
@@ -86,15 +87,15 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		what = fmt.Sprintf("%s %s", s.Kind(), text)
+		what = fmt.Sprintf("%s %s", s.Kind(), foreign.VisibleJSON(text))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(&r.lines, "would run %s[]: %s, for each item of a list that a step makes\n", s.Path(), what)
+	fmt.Fprintf(&r.lines, "would run %s[]: %s, for each item of a list that a step makes\n", screenText(s.Path()), what)
 	return []any{}, nil
 }
 
-// note is the step of a mock. It records the path, the kind and the config of the step, and returns the kind's output for dry runs.
+// note is the step of a mock. It records the path, the kind and the config of the step, and returns the output that the kind has in dry runs.
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {
@@ -112,6 +113,6 @@ func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(&r.lines, "would run %s: %s %s\n", s.Path(), s.Kind(), text)
+	fmt.Fprintf(&r.lines, "would run %s: %s %s\n", screenText(s.Path()), s.Kind(), foreign.VisibleJSON(text))
 	return kinds[s.Kind()].empty, nil
 }

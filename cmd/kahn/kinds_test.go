@@ -34,8 +34,8 @@ func perform(ctx context.Context, kind string, config any, params map[string]any
 	return res, err
 }
 
-// The output of a command is streamed line by line, with or without a final newline, and becomes the output of the step. The error of a
-// failing command says why.
+// The output of a command is streamed line by line, with or without a final newline, and becomes the output of the step. The error of a failed
+// command contains the reason.
 func TestExec(t *testing.T) {
 	t.Parallel()
 	expect(t, exitOK, "a | one\na | two\na | three\n", "", "run", "-v", file(t, "a.yaml", `
@@ -73,8 +73,7 @@ nodes:
 // reply writes the body of a response. It ignores errors: the client may have hung up.
 func reply(w io.Writer, body string) { _, _ = io.WriteString(w, body) }
 
-// A request is sent as its config says. The status decides whether the step completes, and the type of the response whether its body is
-// parsed.
+// A request is sent as its config says. The status decides whether the step completes. The content type decides whether the body is parsed.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -137,7 +136,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// An unexpected status decides whether another attempt follows, however long the body is. The error has the beginning of the body.
+// After an unexpected status, the status decides whether another attempt follows. The length of the body does not matter. The error contains
+// the beginning of the body.
 func TestUnexpectedStatus(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -183,7 +183,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The error about a text that is too long names the text.
+// If a text is too long, the error says which text.
 func TestTextsThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	long := file(t, "long", strings.Repeat("x", maxText+1))
@@ -195,7 +195,7 @@ func TestTextsThatAreTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "the body of GET "+server.URL+"/long is longer than 1048576 bytes")
 }
 
-// The names in a list of checksums are relative to the folder that contains all matches, so that sha256sum finds the files there.
+// The names in a list of checksums are relative to the folder that contains all matches, so sha256sum finds the files in this folder.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -207,7 +207,7 @@ func TestChecksum(t *testing.T) {
 		res, err := perform(t.Context(), "checksum", map[string]any{"files": filepath.Join(dir, pattern)}, nil)
 		require.NoError(t, err)
 		var names []string
-		for line := range strings.Lines(res.Output.(string)) {
+		for line := range strings.Lines(res.Output().(string)) {
 			_, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 			names = append(names, filepath.ToSlash(name))
 		}
@@ -226,8 +226,8 @@ func TestJQ(t *testing.T) {
 	} {
 		res, err := perform(t.Context(), "jq", map[string]any{"query": query},
 			map[string]any{"input": map[string]any{"n": int64(9007199254740993), "list": []any{int64(1), 2.5, "x"}}})
-		if err != nil || fmt.Sprintf("%#v", res.Output) != fmt.Sprintf("%#v", want) {
-			t.Errorf("%s: %#v, %v", query, res.Output, err)
+		if err != nil || fmt.Sprintf("%#v", res.Output()) != fmt.Sprintf("%#v", want) {
+			t.Errorf("%s: %#v, %v", query, res.Output(), err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -253,8 +253,8 @@ func TestTemplates(t *testing.T) {
 		`{{status "other"}}`: "", `{{error "other"}}`: "", `{{define "t"}}{{template "t"}}{{end}}{{template "t"}}`: "",
 	} {
 		res, err := perform(t.Context(), "template", map[string]any{"text": text}, map[string]any{"x": 1, "l": []any{"a"}})
-		if (err != nil) != (want == "") || err == nil && res.Output != want {
-			t.Errorf("%s: %v, %v", text, res.Output, err)
+		if (err != nil) != (want == "") || err == nil && res.Output() != want {
+			t.Errorf("%s: %v, %v", text, res.Output(), err)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestErrorsNameTheirSubjects(t *testing.T) {
 	}
 }
 
-// nested returns templates that each execute the next one twice, to the given depth, and write nothing.
+// nested returns templates that write nothing. Each executes the next one twice, down to the given depth.
 func nested(depth int) string {
 	b := strings.Builder{}
 	for i := range depth {
@@ -294,7 +294,8 @@ func nested(depth int) string {
 	return b.String()
 }
 
-// A step ends at its timeout, whatever it is doing: also while it expands many templates that write nothing, each within its bound.
+// A step ends at its timeout, whatever it is doing. It does even while it expands many templates that write nothing and do not exceed the
+// limit of a single template.
 func TestStepsEndWithTheirTimeout(t *testing.T) {
 	t.Parallel()
 	check := func(kind string, config any) {
@@ -317,8 +318,7 @@ func TestStepsEndWithTheirTimeout(t *testing.T) {
 	}
 }
 
-// A template that would not end fails after a number of turns, and a template with growing variables fails, too. The same holds in a dry
-// run.
+// A template fails if its loops take too many turns, or if its variables grow too long. The same holds in a dry run.
 func TestBoundsOfTemplates(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -332,7 +332,7 @@ func TestBoundsOfTemplates(t *testing.T) {
 		_, err := perform(t.Context(), "template", map[string]any{"text": `{{$x := "x"}}{{range 60}}{{$x = ` + double + `}}{{end}}`}, nil)
 		require.ErrorContains(t, err, "a function makes a text that is longer than 1048576 bytes", double)
 	}
-	for _, text := range []string{`{{$x := "x"}}{{range 20}}{{$x = print $x $x}}{{end}}{{$x}}`, "{{range 1000000}}x{{end}}"} { // a turn for each byte
+	for _, text := range []string{`{{$x := "x"}}{{range 20}}{{$x = print $x $x}}{{end}}{{$x}}`, "{{range 1000000}}x{{end}}"} { // one turn for each byte
 		_, err := perform(t.Context(), "template", map[string]any{"text": text}, nil)
 		require.NoError(t, err, text)
 	}
@@ -340,7 +340,7 @@ func TestBoundsOfTemplates(t *testing.T) {
 	expect(t, exitOK, "a: failed: node \"a\": ", "", "run", "-dry", definition)
 }
 
-// A dry run ends at its timeout and on Ctrl-C, also while it expands templates, which here take long in all.
+// A dry run ends at its timeout and on Ctrl-C, even during the expansion of templates, which takes long in this test.
 func TestDryRunIsStopped(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("'{{range 90000}}{{end}}', ", 2000)

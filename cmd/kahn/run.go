@@ -10,7 +10,7 @@ import (
 )
 
 var runCommand = command{
-	name: "run", args: "FILE", least: 1, most: 1,
+	name: "run", args: "FILE", least: 1, most: 1, alone: "follow",
 	summary: "run a definition",
 	text: `
 The definition decides which commands run: run only those that you would run as a script.
@@ -36,17 +36,23 @@ in the same folder. Other files and services that a command reads are not compar
 nodes inside name, and the output of a map's item on the item's value. The command removes outputs that were not used for 30 days, and the oldest ones above 1 GiB. You may
 remove the folder at any time.
 
+With -follow the command shows a run that another process performs, as if it ran here, until it ends: of a run that stores its events, as runs of this
+command do, every event as it is stored; of another run what its records show, read once a second. It says what the run waits for, and since when its
+process is gone if that has died; then it waits until another process continues the run. It only reads the file. Ctrl-C ends the command and leaves the run
+alone. With -v it also prints what commands write, and of a run that has ended every event. The exit code is as if the run had run here.
+
 If another process runs the run, the command posts the answers of -answer in the file for that process, and ends with code 3.
 
 The exit code is 0 if the run completed, 1 if the run or the store failed, 3 if the run waits for an answer, also after a refused answer, 130 if Ctrl-C
 cancelled or left the run, and 2 if nothing ran because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
-		h := &host{inputs: pairs{}, answers: pairs{}}
+		h := &host{inputs: pairs{}, answers: pairs{}, given: f.given}
 		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")
 		f.Var(h.answers, "answer", "the answer for a gate that the run waits for, as `gate=value`, or gate:=value in JSON; may be repeated")
 		f.BoolVar(&h.ask, "ask", false, "ask for answers on the terminal")
 		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
 		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store the run that has not ended, else a new one)")
+		f.StringVar(&h.followed, "follow", "", "with -store, and without FILE: show the run with this `id`, which another process performs")
 		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
 		h.cache.register(f)
 		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run instead of leaving it")
@@ -75,6 +81,8 @@ type host struct {
 	inputs, answers pairs
 	ask             bool
 	store, id       string
+	followed        string
+	given           func() []string // the names of the flags that the user has set
 	again           redrive
 	lease           time.Duration
 	cancels         bool
@@ -94,6 +102,9 @@ type host struct {
 
 // run performs the command.
 func (h *host) run(ctx context.Context, t *terminal, args []string) int {
+	if len(args) == 0 {
+		return h.follow(ctx, t)
+	}
 	g, _ := t.load(performer{}, args[0])
 	if g == nil {
 		return exitUsage
@@ -141,7 +152,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 		}
 		switch {
 		case errors.Is(err, kahn.ErrStore):
-			return exitProblems // the store has failed, so it may not have what the run waits for
+			return exitProblems // after a store failure the store may not contain what the run waits for
 		case interrupted:
 			h.t.printf("interrupted; to continue: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 			return exitCancelled
@@ -154,8 +165,11 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 }
 
 // exitCode returns the exit code for a Result.
-func exitCode(res *kahn.Result) int {
-	switch res.Status {
+func exitCode(res *kahn.Result) int { return codeOf(res.Status) }
+
+// codeOf returns the exit code for the status of a run.
+func codeOf(status kahn.RunStatus) int {
+	switch status {
 	case kahn.RunCompleted:
 		return exitOK
 	case kahn.RunCancelled:
@@ -191,7 +205,7 @@ func (h *host) check() error {
 	return h.cache.check()
 }
 
-// roots returns the root inputs: the given ones, and the folder of the definition.
+// roots returns the root inputs: the given inputs, and the folder of the definition.
 func (h *host) roots() (map[string]any, error) {
 	return performer{}.inputs(h.file, h.inputs)
 }

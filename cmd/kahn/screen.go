@@ -22,8 +22,8 @@ type screen struct {
 	held    []kahn.Event // events that arrive while the display is closed
 }
 
-// mostHeld bounds the length of held. If there are more events, the oldest are dropped: a new display does not need them, since it asks
-// the run what it has done so far.
+// mostHeld bounds the length of held. Beyond it, the oldest events are dropped: a new display does not need them, since it asks the run what
+// the run has done so far.
 const mostHeld = 1_000
 
 func newScreen(h *host) *screen {
@@ -32,8 +32,8 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow passes the run to the display. If this process continues the run, the display asks the run what was done before. follow is a
-// function for kahn.Around.
+// follow passes the run to the display. If this process continues the run, the display asks the run what was done before. follow has the type
+// that kahn.Around takes.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *screen) event(e kahn.Event) {
 func (s *screen) show(e kahn.Event) {
 	s.display.Event(e)
 	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
-		s.write(fmt.Sprintf("%s | %v\n", e.Path, d.Chunk))
+		s.write(fmt.Sprintf("%s | %v\n", screenText(e.Path), d.Chunk))
 	}
 }
 
@@ -71,6 +71,33 @@ func (s *screen) write(lines string) {
 		_, _ = io.WriteString(s.display, lines) // the display keeps the error until Close returns it
 	} else {
 		s.h.t.write(lines)
+	}
+}
+
+// note writes a message of the program, above the picture if there is one.
+func (s *screen) note(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.display != nil {
+		_, _ = io.WriteString(s.display, line+"\n") // the display keeps the error until Close returns it
+	}
+}
+
+// items passes the number of items of a map to the display.
+func (s *screen) items(path string, total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.display != nil {
+		s.display.Items(path, total)
+	}
+}
+
+// gone shows that no process has performed the run since the given time.
+func (s *screen) gone(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.display != nil {
+		s.display.Gone(since)
 	}
 }
 
@@ -100,7 +127,7 @@ func (s *screen) resume() {
 
 func (s *screen) close() { s.pause() }
 
-// reportNodes writes the outcome of every node that did not complete, and of every node whose output is from the cache.
+// reportNodes writes the outcome of every node that did not complete, or whose output is from the cache.
 func reportNodes(b *strings.Builder, res *kahn.Result) {
 	for n := range res.Nodes() {
 		if n.GuardErr != nil {
@@ -124,8 +151,8 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 	}
 }
 
-// reportUndone writes which nodes were undone, and which could not be. For a composite without a compensation of its own it reports the
-// nodes inside.
+// reportUndone writes which nodes were undone and which could not be undone. For a composite without its own compensation it reports the nodes
+// inside.
 func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		if n.Compensation == kahn.CompensationNone {
@@ -164,10 +191,12 @@ func report(t *terminal, res *kahn.Result) {
 		degraded = ", in spite of failures"
 	}
 	fmt.Fprintf(&b, "run %v%s after %v\n", res.Status, degraded, res.Duration.Round(time.Millisecond))
-	if text, ok := res.Output.(string); ok {
+	text, isText := res.Output().(string)
+	if isText {
 		b.WriteString(strings.TrimSpace(text) + "\n")
-	} else if res.Output != nil {
-		b.WriteString(outputText(res.Output) + "\n")
 	}
 	t.write(b.String())
+	if !isText && res.Output() != nil {
+		t.writeJSON(outputText(res.Output()))
+	}
 }

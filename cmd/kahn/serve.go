@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	_ "time/tzdata" // time zones for schedules, if the machine has no database of them
+	_ "time/tzdata" // time zones for schedules, for machines without a time zone database
 
 	"github.com/google/uuid"
 
@@ -168,7 +168,7 @@ func definitionsIn(paths []string) (files []string, err error) {
 	return slices.Compact(files), nil
 }
 
-// load reads the definitions. If a definition has problems, load reports all problems and returns the exit code.
+// load reads the definitions. If definitions have problems, load reports all of them and returns the exit code.
 func (s *server) load(paths []string) int {
 	files, err := definitionsIn(paths)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names and schedules map the names of the earlier definitions, and of their schedules, to the files.
+// add adds a definition. names maps the names of the earlier definitions to their files, and schedules the names of their schedules.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -289,14 +289,14 @@ func (s *server) options(f *flow) []kahn.Option {
 	if s.verbose {
 		opts = append(opts, kahn.OnEvent(func(e kahn.Event) {
 			if d, ok := e.Payload.(event.Delta); ok {
-				s.t.write(fmt.Sprintf("%s %s | %v\n", e.RunID, e.Path, d.Chunk))
+				s.t.write(fmt.Sprintf("%s %s | %v\n", screenText(e.RunID), screenText(e.Path), d.Chunk))
 			}
 		}))
 	}
 	return opts
 }
 
-// follow is a function for kahn.Around that prints the start and the end of a run.
+// follow prints the start and the end of a run. It has the type that kahn.Around takes.
 func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	begun := time.Now()
 	s.t.printf("%s %s: running\n", clock(begun), run.ID())
@@ -318,7 +318,7 @@ func (s *server) report(_ string, _ store.Queue, err error) {
 	s.t.printf("kahn: %v\n", err)
 }
 
-// tidy removes the schedules that -forget names, and reports schedules in the store that belong to no definition.
+// tidy removes the schedules that -forget names, and reports stored schedules without a definition.
 func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
 	for _, name := range s.forget {
 		if err := scheduler.Remove(ctx, name); err != nil {
@@ -345,13 +345,13 @@ func (s *server) announce() {
 			times, err = schedule.Cron(x.Cron, x.Zone)
 			when = strings.TrimSpace(x.Cron + " " + x.Zone)
 		}
-		if err == nil { // err is always nil, since FromDocument has parsed the same schedule
+		if err == nil { // FromDocument has parsed the same schedule without an error
 			s.t.printf("%s: %s, next at %s\n", x.Name, when, times.Next(time.Now()).Format(time.RFC3339))
 		}
 	}
 }
 
-// show serves the page.
+// show starts the page.
 func (s *server) show(scheduler *schedule.Scheduler) (end func(), err error) {
 	options := inspector.Options{Runner: s.runner, Store: s.db, Scheduler: scheduler, Start: map[string]inspector.StartFunc{}}
 	for i := range s.flows {

@@ -45,7 +45,7 @@ The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and
 	},
 }
 
-// testOptions has the flags of the command test.
+// testOptions holds the flags of the command test.
 type testOptions struct {
 	only    string
 	verbose bool
@@ -128,7 +128,7 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	fmt.Fprintf(b, "        the run: %v\n", res.Status)
 	for n := range res.Nodes() {
 		outcome, _ := res.Test.Node(n.ID)
-		fmt.Fprintf(b, "        %s: %s\n", n.ID, screenText(fate(n, outcome)))
+		fmt.Fprintf(b, "        %s: %s\n", screenText(n.ID), screenText(fate(n, outcome)))
 	}
 }
 

@@ -28,7 +28,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 		return nil, []error{err}
 	}
 	mode := c.mode(namesOf(s.graph).gates)
-	now := time.Now() // the clock begins at the real time, since it decides the deadlines of real steps
+	now := time.Now() // the clock starts at the real time, on which the deadlines of real steps depend
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
 		return nil, []error{err}
@@ -47,8 +47,8 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
-// maxWaits bounds how often the clock of a case jumps. The jumps take no real time, so a retry policy of very many attempts would soon
-// fill the memory.
+// maxWaits bounds the number of jumps of a case's clock. The jumps take no real time, so a retry policy with very many attempts would soon use up
+// the memory.
 const maxWaits = 100_000
 
 // drive performs the run until the run ends or waits for an answer that the case does not have.
@@ -84,10 +84,10 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		}
 		run.Advance(now)
 	}
-	return context.Cause(ctx) // not nil if the limit has ended a real step
+	return context.Cause(ctx) // not nil if the limit ended a real step
 }
 
-// answer answers the waiting nodes for which the case has an answer. patient reports whether a node waits for its timeout.
+// answer answers the waiting nodes for which the case has an answer. patient reports whether the case lets a node wait for its timeout.
 func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
 	for _, wait := range run.Waiting() {
 		m := c.Mocks[declaredPath(wait.Node)]
@@ -108,7 +108,7 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 	return answered, patient, nil
 }
 
-// decoded decodes a JSON value of a test into the Go types that values of runs have.
+// decoded decodes a JSON value of a test into the Go types that a run uses.
 func decoded(text json.RawMessage) (any, error) {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.UseNumber()
@@ -119,7 +119,7 @@ func decoded(text json.RawMessage) (any, error) {
 	return plain(v), nil
 }
 
-// mode returns the test mode of the case. A gate is not mocked if the case has an answer for it, or lets it wait or time out.
+// mode returns the test mode of the case. A gate is not mocked if the case answers it, lets it wait, or lets it time out.
 func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
@@ -142,7 +142,7 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	return mode
 }
 
-// mock returns the mock of a step: a sequence, even if all attempts are the same, because only sequences are retried.
+// mock returns the mock of a step. It is a sequence, even if all attempts are equal, because only sequences are retried.
 func (m mock) mock() kahn.Mock {
 	attempts := m.Sequence
 	if attempts == nil {
@@ -190,7 +190,7 @@ func (c *testCase) judge(res *kahn.Result) (failures []error) {
 		failures = append(failures, fmt.Errorf("the run: expected status %s: %v", want, res.Status))
 	}
 	if c.Expect.Output != nil {
-		if err := compare(c.Expect.Output, res.Output, reflect.DeepEqual); err != nil {
+		if err := compare(c.Expect.Output, res.Output(), reflect.DeepEqual); err != nil {
 			failures = append(failures, fmt.Errorf("the run: expected output %s: %w", c.Expect.Output, err))
 		}
 	}
@@ -270,7 +270,7 @@ func compare(want json.RawMessage, got any, same func(want, got any) bool) error
 	return nil
 }
 
-// includes reports whether a value matches what is expected. An object may have further fields.
+// includes reports whether a value contains the expected value. An object may have further fields.
 func includes(want, got any) bool {
 	object, ok := want.(map[string]any)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A loop over a group has the group's steps as its graph.
+// A step that loops over a group becomes a node whose graph has the steps of the group.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	g := load(t, "testdata/loops.json", answers{"{{ nodes.judge.output.good }}": true})
@@ -37,10 +37,11 @@ func TestGroups(t *testing.T) {
 	steps := &kahntest.Script{}
 	r := kahntest.Run(t, g, steps.Step)
 	require.NoError(t, r.Err)
-	require.Len(t, r.Result.Output, 2, "an output for each language")
+	require.Len(t, r.Result.Output(), 2, "an output for each language")
 }
 
-// Types of ports become the schemas of the parameters and of the output. A required port is not null, since its step is then skipped.
+// The types of ports become the schemas of a node's parameters and of its output. The schema of a required port does not allow null, since a
+// node whose required parameter is null is skipped.
 func TestTypedPorts(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/ports.json")
@@ -110,7 +111,7 @@ func TestPlaybook(t *testing.T) {
 	kahntest.RequireStatuses(t, r.Result, "start:ok fetch:ok load:ok quiet:S/br audit:ok end:ok fetch.load?:ok fetch.quiet?:ok")
 	require.Equal(t, map[string]any{"rows": []any{"a", "b"}, "mode": "append"}, loaded)
 
-	// A failure leads only to the end node.
+	// After a failure only the end node runs.
 	kahntest.InFakeTime(t, func(t *testing.T) {
 		broken := kahntest.Act{Err: errors.New("broken")}
 		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"fetch": {broken, broken, broken}}}

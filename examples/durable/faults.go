@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/audit"
 )
 
-// manyOrders is the work of the processes over PostgreSQL.
+// manyOrders describes the orders that the processes over PostgreSQL perform.
 var manyOrders = work{orders: 100, pause: 20 * time.Millisecond, options: []kahn.Option{kahn.Lease("", time.Second)}}
 
 // runPostgres lets processes perform orders in a new schema, which it removes afterwards. It stops one process for longer than its leases
@@ -42,18 +42,18 @@ func runPostgres(to io.Writer, url string, workers int) (err error) {
 		return err
 	}
 	c := newCrew(ctx, p, to)
-	underWay, err := c.share(db, workers)
+	inFlight, err := c.share(db, workers)
 	if err := errors.Join(err, c.end()); err != nil {
 		return err
 	}
-	if err := judgeWorkers(ctx, c.out, db, manyOrders, underWay); err != nil {
+	if err := judgeWorkers(ctx, c.out, db, manyOrders, inFlight); err != nil {
 		return err
 	}
 	return judgeAudit(ctx, c.out, db, p.schema)
 }
 
 // share lets processes perform the orders, stops one process and kills another, and returns how many orders these two had in flight.
-func (c *crew) share(db database, workers int) (underWay int, err error) {
+func (c *crew) share(db database, workers int) (inFlight int, err error) {
 	for i := range workers {
 		if err := c.begin(performerName(i + 1)); err != nil {
 			return 0, err
@@ -116,7 +116,7 @@ func judgeAudit(ctx context.Context, out io.Writer, db database, schema string) 
 	if err != nil {
 		return err
 	}
-	calls, err := db.column(ctx, "SELECT step FROM calls")
+	calls, err := db.column(ctx, "SELECT step FROM calls WHERE step <> ''")
 	if err != nil {
 		return err
 	}

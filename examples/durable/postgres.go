@@ -33,8 +33,8 @@ func openDatabase(ctx context.Context, p place) (d database, err error) {
 	return d, err
 }
 
-func (d database) note(ctx context.Context, life string, step *kahn.Step) error {
-	_, err := d.Pool().Exec(ctx, "INSERT INTO calls VALUES ($1, $2, $3)", life, step.RunID(), step.ID())
+func (d database) note(ctx context.Context, life, run, step string) error {
+	_, err := d.Pool().Exec(ctx, "INSERT INTO calls VALUES ($1, $2, $3)", life, run, step)
 	return err
 }
 

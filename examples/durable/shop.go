@@ -19,12 +19,12 @@ import (
 type ledger interface {
 	store.Inbox
 	store.QueueStore
-	// note records that a process calls a step.
-	note(ctx context.Context, life string, step *kahn.Step) error
+	// note records that a process calls a step of a run or, if step is "", that it has lost the run to another process.
+	note(ctx context.Context, life, run, step string) error
 	// pay makes the payment for the run of a step and stores its number, in one transaction. If the run has paid before, pay only
 	// returns the number.
 	pay(ctx context.Context, step *kahn.Step) (int64, error)
-	// column returns the first column of the rows of a query.
+	// column returns the first column of the rows that a query returns.
 	column(ctx context.Context, query string) ([]string, error)
 	Close() error
 }
@@ -42,13 +42,13 @@ type shop struct {
 	doom   *doom         // nil except in the process that kills itself
 }
 
-// doom kills the first process after all events that the WaitGroup counts.
+// doom kills the first process when all events that the WaitGroup counts have happened.
 type doom struct {
 	sync.WaitGroup
 	out io.Writer
 }
 
-// await reports one of these events, and never returns, so that the calling step is still running when the process is killed.
+// await reports one event to the WaitGroup. It never returns, so that the calling step is running when the process is killed.
 func (d *doom) await() {
 	d.Done()
 	select {}
@@ -82,7 +82,7 @@ func (s *shop) workflow() *kahn.Graph {
 // step returns a step that records its call before it does anything.
 func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, step *kahn.Step) (any, error) {
-		if err := s.ledger.note(ctx, s.life, step); err != nil {
+		if err := s.ledger.note(ctx, s.life, step.RunID(), step.ID()); err != nil {
 			return nil, err
 		}
 		select {
@@ -177,7 +177,7 @@ func (s *shop) perish(runs map[string]*kahn.Run) error {
 }
 
 // repeatedSteps is the query for the steps that were called several times.
-const repeatedSteps = "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
+const repeatedSteps = "SELECT run || ' ' || step FROM calls WHERE step <> '' GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
 
 // judge prints which steps were repeated and which were not, and compares both with the expectation.
 func judge(ctx context.Context, out io.Writer, p place) (err error) {

@@ -25,8 +25,8 @@ func openFile(dir string) (ledger, error) {
 	return file{s}, nil
 }
 
-func (f file) note(ctx context.Context, life string, step *kahn.Step) error {
-	_, err := f.DB().ExecContext(ctx, "INSERT INTO calls VALUES (?, ?, ?)", life, step.RunID(), step.ID())
+func (f file) note(ctx context.Context, life, run, step string) error {
+	_, err := f.DB().ExecContext(ctx, "INSERT INTO calls VALUES (?, ?, ?)", life, run, step)
 	return err
 }
 

@@ -1,11 +1,13 @@
 package foreign
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -56,7 +58,7 @@ func textOf(v any, render func() string) (text string) {
 
 func typeName(v any) string { return fmt.Sprintf("<%T>", v) }
 
-// Shorten cuts a text off at MaxText bytes, and says how long it was.
+// Shorten cuts a text to MaxText bytes, and appends its original length.
 func Shorten(text string) string {
 	if len(text) <= MaxText {
 		return text
@@ -64,8 +66,8 @@ func Shorten(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:MaxText], ""), len(text))
 }
 
-// Line renders a text on one line, cut off after a number of characters. White space becomes a space. Characters that are not printable,
-// such as escape sequences and marks that change the direction of text, are spelled out.
+// Line renders a text on one line, cut to a number of characters. White space becomes a space. Characters that are not printable, such as escape
+// sequences and marks that change the direction of text, are written as escapes.
 func Line(text string, most int) string {
 	if len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
 		return text
@@ -91,4 +93,26 @@ func Line(text string, most int) string {
 		text = text[size:]
 	}
 	return b.String()
+}
+
+// VisibleJSON escapes the characters of a JSON text that may control a terminal: control characters, direction marks and the like. In JSON these
+// occur only in strings, so the result is JSON with the same values.
+func VisibleJSON(text []byte) []byte {
+	hidden := func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }
+	if bytes.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b []byte
+	for _, r := range string(text) {
+		switch {
+		case !hidden(r):
+			b = utf8.AppendRune(b, r)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return b
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # release.sh VERSION makes the commit and the tags of a release of the core and of every module that users import or install. It
-# pushes nothing. RELEASE.md tells the whole procedure.
+# pushes nothing. RELEASE.md has the whole procedure.
 set -euo pipefail
 version=${1:?usage: internal/release/release.sh v1.2.3}
 cd "$(dirname "$0")/../.."

@@ -1,5 +1,5 @@
-// Package rooms checks the dependencies between the files of the root package: which parts of the engine may use which. The
-// compiler cannot check that.
+// Package rooms checks the dependencies between the files of the root package: which parts of the engine may use which. The compiler cannot check
+// this.
 package rooms
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rooms maps the rooms of the root package to their files.
+// rooms maps the rooms of the root package to their files. A room is a group of files that belong together.
 var rooms = map[string]string{
 	"vocabulary": "status.go",
 	"errors":     "errors.go",
@@ -33,16 +33,17 @@ var rooms = map[string]string{
 	"host":       "doc.go signal.go result.go option.go mock.go",
 }
 
-// wall says what a room may use: whole rooms, and beyond these single names, "file.go:name", or all names of a file, "file.go:*".
+// wall says what a room may use: the listed rooms and, in other rooms, the listed names, each as "file.go:name", or all names of a file,
+// "file.go:*".
 type wall struct{ rooms, names string }
 
-// walls has the rooms that may not use everything; run and runner may. The rooms from the steps to the stores use each other, since a run
-// serves its steps, events, snapshots and store in one critical section. Their walls list the names that they use of the stores and the
-// runner, which most runs do without.
+// walls lists the rooms that may not use all other rooms. Only the rooms run and runner may use all. The rooms from the steps to the stores
+// depend on each other, since a run changes its steps, events, snapshots and store in one critical section. The walls of these rooms list the
+// names of the stores and of the runner that the rooms use, since most runs have neither a store nor a runner.
 var walls = map[string]wall{
 	"vocabulary": {},
 	"errors":     {"vocabulary", "result.go:Request store.go:ErrRejected expand.go:expandError map.go:MapError gate.go:suspendError"},
-	"rules": {"vocabulary errors plan", `contract.go:Contract contract.go:contract contract.go:phaseCount signal.go:causeCount signal.go:factOnce option.go:config option.go:onSuspend merge.go:isNull run_conclude.go:hint
+	"rules": {"vocabulary errors plan", `contract.go:Contract contract.go:contract contract.go:phaseCount contract.go:judgeAnswer contract.go:refusalText signal.go:causeCount signal.go:factOnce option.go:config option.go:onSuspend merge.go:isNull run_conclude.go:hint
 		view.go:View view.go:base view.go:blind view.go:notAncestor view.go:sees`},
 	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount
 		contract.go:schemaCompiler merge.go:Contribution merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
@@ -66,7 +67,7 @@ var walls = map[string]wall{
 	"stores": {"vocabulary errors rules plan features step run events snapshots host", "runner.go:ErrDuplicateRun"},
 	"host": {"vocabulary errors rules plan features step run events snapshots", `store.go:Adoption durable_lost.go:leftError durable.go:room
 		store.go:defaultLeaseTime history.go:History runner.go:IdempotencyStore runner.go:Runner runner_pool.go:pool
-		runner_pool.go:mu runner_pool.go:whole runner_pool.go:boundsKeys runner.go:given`},
+		runner_pool.go:setup runner.go:given`},
 }
 
 // roomOf returns the room of a file.
@@ -81,7 +82,7 @@ func roomOf(file string) string {
 	return ""
 }
 
-// arrows returns the forbidden uses, "a.go uses name of b.go", in order. let has the used names that walls allow, each as "room
+// arrows returns the forbidden uses, as "a.go uses name of b.go", in order. let contains the used names that walls allow, each as "room
 // file.go:name".
 func arrows(fset *token.FileSet, files []*ast.File) (forbidden []string, let map[string]bool) {
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
@@ -153,7 +154,7 @@ func anyFile(room string) string {
 	return strings.ReplaceAll(strings.Fields(rooms[room])[0], "*", "planted")
 }
 
-// planted returns the forbidden uses in a file that uses a name of another.
+// planted returns the forbidden uses in a file that uses a name of another file.
 func planted(t *testing.T, in, from, name string) []string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -167,7 +168,7 @@ func planted(t *testing.T, in, from, name string) []string {
 	return forbidden
 }
 
-// TestWalls plants, in each room, a use of each other room. Exactly the uses behind a wall must be found.
+// TestWalls plants, in each room, a use of each other room. Exactly the uses that a wall forbids must be found.
 func TestWalls(t *testing.T) {
 	t.Parallel()
 	held := 0

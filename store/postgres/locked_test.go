@@ -30,7 +30,8 @@ func answer(t *testing.T, c <-chan error) error {
 	}
 }
 
-// TestLockedRun: while a transaction of the program's own has locked a run, the commits and renewals of others go on, and those of the run come after it.
+// TestLockedRun: while the program's own transaction locks a run, commits and renewals of other runs proceed, and calls for the locked run wait
+// for the transaction.
 func TestLockedRun(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 })
@@ -50,28 +51,28 @@ func TestLockedRun(t *testing.T) {
 	for _, what := range []string{"commit", "renew", "release"} {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // does nothing after a commit
 		_, err = s.PostTx(t.Context(), tx, "r1", cancels(what))
 		require.NoError(t, err)
 		results := make([]chan error, len(leases))
 		for _, i := range []int{1, 0, 2} {
 			results[i] = make(chan error, 1)
 			go func() { results[i] <- calls[what](leases[i]) }()
-			if i == 1 { // the others come later
+			if i == 1 { // the calls for the other runs begin later
 				require.Eventually(t, func() bool { return s.Underway() > 0 }, 10*time.Second, time.Millisecond)
 			}
 		}
 		require.NoError(t, answer(t, results[0]), what)
 		require.NoError(t, answer(t, results[2]), what)
 		require.Empty(t, results[1], what)
-		_, err = s.PostTx(t.Context(), tx, "r0", cancels(what)) // in another order than that of the ids
+		_, err = s.PostTx(t.Context(), tx, "r0", cancels(what)) // locks the rows in an order that differs from the order of the ids
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, answer(t, results[1]), what)
 	}
 }
 
-// TestPostedTwiceAtOnce: of two transactions that post the same request at the same moment the second waits, and has posted nothing.
+// TestPostedTwiceAtOnce: if two transactions post the same request at once, the second one waits, and then reports that it has posted nothing.
 func TestPostedTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -80,7 +81,7 @@ func TestPostedTwiceAtOnce(t *testing.T) {
 		begun(t, f.Store, name)
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // does nothing after a commit
 		_, err = f.PostTx(t.Context(), tx, name, cancels("1"))
 		require.NoError(t, err)
 		posted, result := true, make(chan error, 1)
@@ -100,15 +101,15 @@ func TestPostedTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// TestLockedForLong: a commit of a run that stays locked fails after the timeout of a statement, and applies when it is repeated later.
+// TestLockedForLong: a commit fails if its run stays locked for longer than Options.Timeout, and succeeds when it is repeated later.
 func TestLockedForLong(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: time.Second})
+	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: 5 * time.Second})
 	lease := begun(t, s, "r")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // does nothing after a commit
 	_, err = s.PostTx(t.Context(), tx, "r", cancels("1"))
 	require.NoError(t, err)
 	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
@@ -121,8 +122,8 @@ func TestLockedForLong(t *testing.T) {
 	require.NoError(t, s.Renew(t.Context(), lease, time.Minute))
 }
 
-// TestAnswerOfLaterRequest: a commit that answers a request which was posted after the run was loaded is one statement; one that answers a request that was
-// not posted is a conflict.
+// TestAnswerOfLaterRequest: a commit may answer a request that was posted after the run was loaded, and still takes one statement. An answer to
+// a request that was never posted is a conflict.
 func TestAnswerOfLaterRequest(t *testing.T) {
 	t.Parallel()
 	counter := new(statements)
@@ -140,8 +141,8 @@ func TestAnswerOfLaterRequest(t *testing.T) {
 	require.Equal(t, store.Conflict, a)
 }
 
-// TestLook: a look finds what was posted since the last one, also by a transaction that had begun before, and not all that waits.
-func TestLook(t *testing.T) { // not in parallel: the transactions of other tests on the server would make looks find what was posted again
+// TestLook: look finds only the requests that were posted since the last look, even by a transaction that had begun before it.
+func TestLook(t *testing.T) { // not parallel: while transactions of other tests run, look finds old requests again
 	pool := postgrestest.NewPool(t, database)
 	s := openStore(t, pool, newSchema())
 	for i := range 100 {
@@ -156,7 +157,7 @@ func TestLook(t *testing.T) { // not in parallel: the transactions of other test
 		require.NoError(t, err)
 		return runs
 	}
-	nothing := func() { // soon: a look finds again what was posted after a transaction of the server that had not ended
+	nothing := func() { // wait until look finds nothing: it repeats requests that were posted after the oldest running transaction of the server
 		t.Helper()
 		require.Eventually(t, func() bool { return len(look(notify.Question{})) == 0 }, 20*time.Second, time.Millisecond)
 	}
@@ -164,7 +165,7 @@ func TestLook(t *testing.T) { // not in parallel: the transactions of other test
 	nothing()
 	early, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = early.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+	defer func() { _ = early.Rollback(context.WithoutCancel(t.Context())) }() // does nothing after a commit
 	_, err = s.PostTx(t.Context(), early, "r7", cancels("2"))
 	require.NoError(t, err)
 	require.Empty(t, look(notify.Question{}))
@@ -178,7 +179,7 @@ func TestLook(t *testing.T) { // not in parallel: the transactions of other test
 	nothing()
 }
 
-// TestAnnouncementsWithoutOwner: a process without an owner of its own does not wait for another one.
+// TestAnnouncementsWithoutOwner: Announce without an Owner does not wait for other announcements.
 func TestAnnouncementsWithoutOwner(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()

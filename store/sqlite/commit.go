@@ -38,7 +38,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	}
 	w := s.writer
 	var refused error
-	var posted []string // the runs for which the commit has posted requests
+	var posted []string // the runs to which the commit has posted answers
 	err = w.write(ctx, func() (err error) {
 		applied, refused, err = w.apply(lease, &c)
 		if posted = nil; err == nil && refused == nil && applied == store.AppliedNow && (len(c.Awaits) > 0 || c.Status.Terminal()) {
@@ -50,7 +50,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 		err = refused
 	}
 	if err != nil {
-		return 0, about("commit", lease.Run, err)
+		return 0, s.about("commit", lease.Run, err)
 	}
 	if len(c.Events) > 0 {
 		s.board.Notify(lease.Run)
@@ -128,7 +128,7 @@ type stage struct {
 	changes []change
 }
 
-// change is the next state of a node.
+// change is the state that a commit gives to a node.
 type change struct {
 	key    string
 	node   *node
@@ -137,7 +137,7 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// node returns the next state of a node.
+// node returns the change of a node, and adds one if there is none yet.
 func (st *stage) node(key string) *change {
 	n := st.run.nodes[key]
 	fresh := n == nil
@@ -192,7 +192,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep makes the staged state the current one.
+// keep replaces the cached state of the run by the staged state.
 func (st *stage) keep(c *store.Commit) {
 	r := st.run
 	for i := range st.changes {

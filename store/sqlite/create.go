@@ -21,7 +21,7 @@ var _ store.Admin = (*Store)(nil)
 // Create implements [store.Admin].
 func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, created bool, err error) {
 	if err := errors.Join(n.Check(), ctx.Err()); err != nil {
-		return nil, false, about("create", n.ID, err)
+		return nil, false, s.about("create", n.ID, err)
 	}
 	w := s.writer
 	var refused error
@@ -33,7 +33,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	if err == nil {
 		err = refused
 	}
-	return stored, created, about("create", n.ID, err)
+	return stored, created, s.about("create", n.ID, err)
 }
 
 // CreateTx is Create in the program's own transaction, begun with [Store.DB]: the run exists once the transaction is committed. If
@@ -41,7 +41,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 // transaction.
 func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (stored *store.Run, created bool, err error) {
 	if err := n.Check(); err != nil {
-		return nil, false, about("create", n.ID, err)
+		return nil, false, s.about("create", n.ID, err)
 	}
 	stored, created, refused, err := s.creation(func(text string, f func(row []driver.Value) error, values ...driver.Value) error {
 		return queryTx(ctx, tx, text, f, values...)
@@ -49,7 +49,7 @@ func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (store
 	if err == nil {
 		err = refused
 	}
-	return stored, created, about("create", n.ID, describe(err))
+	return stored, created, s.about("create", n.ID, describe(err))
 }
 
 // queryTx executes a statement in the program's transaction.
@@ -138,7 +138,7 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 	return stored, true, nil, err
 }
 
-// remove removes what is stored of a run outside its row, and records the blobs to which the run referred.
+// remove removes the rows of a run in all tables except kahn_runs, and records the blobs to which the run referred.
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
@@ -192,7 +192,7 @@ func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 // Insert implements [store.Admin].
 func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 	if err := errors.Join(r.Check(), ctx.Err()); err != nil {
-		return about("insert", r.ID, err)
+		return s.about("insert", r.ID, err)
 	}
 	w := s.writer
 	var refused error
@@ -224,7 +224,7 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 	for _, run := range posted {
 		s.requests.Tell(run)
 	}
-	return about("insert", r.ID, err)
+	return s.about("insert", r.ID, err)
 }
 
 // putNodes writes the nodes of a run that has none yet.
@@ -259,7 +259,7 @@ func readHead(row []driver.Value) (*store.Run, error) {
 	return &r, err
 }
 
-// compensationText returns the value of the column compensation: NULL for none.
+// compensationText returns the value of the column compensation: NULL for CompensationNone.
 func compensationText(c machine.Compensation) driver.Value {
 	if c == machine.CompensationNone {
 		return nil
@@ -277,7 +277,7 @@ func compensationOf(column driver.Value) (c machine.Compensation, err error) {
 	return c, err
 }
 
-// usageText returns the value of the column usage: NULL for nothing.
+// usageText returns the value of the column usage: NULL for an empty map.
 func usageText(usage map[string]float64) driver.Value {
 	if len(usage) == 0 {
 		return nil
@@ -296,8 +296,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 	return usage, err
 }
 
-// milli converts a time for comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.
-// Times whose milliseconds int64 cannot hold come before or after all stored times.
+// milli converts a time to the number with which a column of kahn_runs is compared: the time in a column is at or after t if the column is at
+// least this number. Times whose milliseconds int64 cannot hold come before or after all stored times.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

@@ -60,7 +60,7 @@ func (s *Store) LoadEvents(ctx context.Context, run string, after uint64, limit 
 		}, first+int64(next), first+int64(page.Last), int64(limit))
 	})
 	if err != nil {
-		return store.EventPage{}, about("load events of", run, err)
+		return store.EventPage{}, s.about("load events of", run, err)
 	}
 	return page, nil
 }

@@ -66,7 +66,7 @@ func (w *writer) putAnswers(run int64, c *store.Commit) error {
 // Post implements [store.Inbox].
 func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	if err := errors.Join(q.Check(), ctx.Err()); err != nil {
-		return false, about("post for", run, err)
+		return false, s.about("post for", run, err)
 	}
 	w := s.writer
 	var refused error
@@ -78,7 +78,7 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 		err = refused
 	}
 	if err != nil {
-		return false, about("post for", run, err)
+		return false, s.about("post for", run, err)
 	}
 	if posted {
 		s.requests.Tell(run)
@@ -91,7 +91,7 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 // [store.ErrEnded], it has changed nothing in the transaction.
 func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Request) (posted bool, err error) {
 	if err := q.Check(); err != nil {
-		return false, about("post for", run, err)
+		return false, s.about("post for", run, err)
 	}
 	posted, refused, err := s.post(func(text string, f func(row []driver.Value) error, values ...driver.Value) error {
 		return queryTx(ctx, tx, text, f, values...)
@@ -99,7 +99,7 @@ func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Requ
 	if err == nil {
 		err = refused
 	}
-	return posted, about("post for", run, describe(err))
+	return posted, s.about("post for", run, describe(err))
 }
 
 // post is Post in a transaction. If refused is not nil, post has written nothing, and the transaction can be committed.
@@ -187,7 +187,7 @@ func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, e
 	return q, nil
 }
 
-// viewRequests reads those requests of a run that the condition of the parameter where selects.
+// viewRequests reads the requests of a run that the condition from the function "where" selects.
 func (s *Store) viewRequests(ctx context.Context, id string, where func(run int64) (string, []driver.Value)) (list []store.PostedRequest, err error) {
 	err = s.view(ctx, func(do execution) error {
 		var number, taken int64
@@ -219,7 +219,7 @@ func (s *Store) LoadRequests(ctx context.Context, run string, after uint64, limi
 			[]driver.Value{first + int64(min(after, requestsOfRun-1)), first + requestsOfRun, int64(limit)}
 	})
 	if err != nil {
-		return nil, about("load requests for", run, err)
+		return nil, s.about("load requests for", run, err)
 	}
 	return list, nil
 }
@@ -233,7 +233,7 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 		err = fmt.Errorf("%w: %s", store.ErrUnknownRequest, strconv.Quote(id))
 	}
 	if err != nil {
-		return store.PostedRequest{}, about("find a request for", run, err)
+		return store.PostedRequest{}, s.about("find a request for", run, err)
 	}
 	return list[0], nil
 }
@@ -287,7 +287,7 @@ func (l *lookout) ask(ctx context.Context, asked notify.Question) (found []notif
 	return found, false, err
 }
 
-// rest gives the connection back. After an error the connection is broken, and the next look takes another one.
+// rest returns the connection to the pool. After an error the connection is broken, and the next look takes another one.
 func (l *lookout) rest() {
 	if l.conn != nil {
 		_ = l.conn.Close()

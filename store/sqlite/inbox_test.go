@@ -35,14 +35,14 @@ func TestAwaits(t *testing.T) {
 	}
 }
 
-// TestInboxOfAnotherProcess: a run at work takes what another process posts into the file.
+// TestInboxOfAnotherProcess: a running run takes requests that another process posts to the file.
 func TestInboxOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := file(t)
 	storetest.RunPost(t, openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{}))
 }
 
-// TestPostTx: a request is posted with what the program writes in the same transaction, or not at all.
+// TestPostTx: one transaction commits or rolls back both the posted request and the program's own row.
 func TestPostTx(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -66,7 +66,7 @@ func TestPostTx(t *testing.T) {
 	})
 }
 
-// TestDamagedRequests: a request that was changed is found by who reads it.
+// TestDamagedRequests: LoadRequests, FindRequest and Post detect a request that was changed.
 func TestDamagedRequests(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -84,14 +84,14 @@ func TestDamagedRequests(t *testing.T) {
 	storetest.Commit(t, s, lease, store.Commit{Sequence: 2})
 }
 
-// TestPollOptions: what Open refuses.
+// TestPollOptions: Open refuses a negative Poll.
 func TestPollOptions(t *testing.T) {
 	t.Parallel()
 	_, err := sqlite.Open(file(t), sqlite.Options{Poll: -1})
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// TestManyOpenRuns: the runs of a process share one look at the file, which is quick however many there are.
+// TestManyOpenRuns: 200 open runs of one process all get the requests that another Store has posted.
 func TestManyOpenRuns(t *testing.T) {
 	t.Parallel()
 	const runs = 200
@@ -118,6 +118,6 @@ func TestManyOpenRuns(t *testing.T) {
 		}
 		res, err := run.Wait()
 		require.NoError(t, err)
-		require.Equal(t, i, res.Output)
+		require.Equal(t, i, res.Output())
 	}
 }

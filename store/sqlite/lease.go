@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -34,9 +35,9 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living
-// process lasts, every other process gets an error that matches [store.ErrLeased], and also [store.ErrOwnerInUse] if the
-// lease has the same owner.
+// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts,
+// every other process gets an error that matches [store.ErrLeased]. If that process uses the same owner, the error also matches
+// [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err
@@ -51,7 +52,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 		err = refused
 	}
 	if err != nil {
-		return store.Lease{}, nil, about("acquire", id, err)
+		return store.Lease{}, nil, s.about("acquire", id, err)
 	}
 	return lease, stored, nil
 }
@@ -146,7 +147,7 @@ func (s *Store) Renew(ctx context.Context, lease store.Lease, ttl time.Duration)
 	if err == nil {
 		err = refused
 	}
-	return about("renew", lease.Run, err)
+	return s.about("renew", lease.Run, err)
 }
 
 // Release implements [store.Store].
@@ -159,7 +160,7 @@ func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 		_, err := w.leases.release.exec(lease.Run, lease.Owner, int64(lease.Epoch))
 		return err
 	})
-	return about("release", lease.Run, err)
+	return s.about("release", lease.Run, err)
 }
 
 // held refuses a lease that is not the newest, or has run out, in a transaction.
@@ -180,10 +181,14 @@ func (w *writer) held(lease store.Lease) (refused, err error) {
 	return nil, nil
 }
 
-// about adds the call and the run to an error.
-func about(call, id string, err error) error {
+// about adds the name of the call and the run's id to an error. It also names the file in which a run is not found, since a relative path may lead to
+// another file than the run's.
+func (s *Store) about(call, id string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if s.path != "" && errors.Is(err, store.ErrUnknownRun) {
+		err = fmt.Errorf("%w: the file %s does not have it; it is in another file, or was removed", err, strconv.Quote(s.path))
 	}
 	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
 }
@@ -203,5 +208,5 @@ func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until t
 	if err == nil && !there {
 		err = store.ErrUnknownRun
 	}
-	return owner, until, about("read the lease of", id, err)
+	return owner, until, s.about("read the lease of", id, err)
 }

@@ -114,8 +114,8 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 // recent is how many runs recentQuery inspects for each run of a page.
 const recent = 20
 
-// recentQuery returns a statement for a page of runs with labels that looks at a bounded number of runs, in the order of the list. If most
-// runs have the labels, a few inspected runs fill the page, whereas listQuery would first collect all runs that have them.
+// recentQuery returns a statement for a page of runs with labels. The statement inspects a bounded number of runs, in the order of the
+// list. If most runs have the labels, a few inspected runs fill the page, whereas listQuery would first collect all runs that have them.
 func recentQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	all := *q
 	all.Labels = nil
@@ -161,7 +161,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-// listBy reads the runs of a page, and one more, with a statement that the parameter by makes.
+// listBy reads the runs of a page, and one more, with a statement that the function "by" makes.
 func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, []driver.Value, error), q *store.Query, most int) (runs []store.Run, err error) {
 	text, values, err := by(q, most)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (pa
 		err = store.ErrUnknownRun
 	}
 	if err != nil {
-		return page, about("list nodes of", id, err)
+		return page, s.about("list nodes of", id, err)
 	}
 	columns := "NULL, NULL"
 	if q.Values {
@@ -235,7 +235,7 @@ func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (pa
 		return err
 	}, row+min(first, nodesOfRun), row+nodesOfRun, int64(most+1))
 	if err != nil {
-		return store.NodePage{}, about("list nodes of", id, err)
+		return store.NodePage{}, s.about("list nodes of", id, err)
 	}
 	page.Cut(first, most)
 	return page, nil

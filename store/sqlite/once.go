@@ -19,10 +19,10 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of
-// f is stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its
-// process has died, Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies.
-// A step may have one such part.
+// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
+// stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has died,
+// Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step has one stored
+// result, so it should call Once only once.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. If another process has taken over the run, f is not called
 // and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it. Commits of runs wait while f
@@ -30,7 +30,7 @@ type Step interface {
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return result, about("once", step.RunID(), s.closed(describe(err)))
+		return result, s.about("once", step.RunID(), s.closed(describe(err)))
 	}
 	defer func() {
 		if undone := tx.Rollback(); undone != nil && !errors.Is(undone, sql.ErrTxDone) && err == nil {
@@ -39,7 +39,7 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T
 	}()
 	run, kept, err := s.effect(ctx, tx, step)
 	if err != nil {
-		return result, about("once", step.RunID(), describe(err))
+		return result, s.about("once", step.RunID(), describe(err))
 	}
 	if kept != nil {
 		if err := json.Unmarshal(kept, &result); err != nil {
@@ -57,7 +57,7 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T
 	if _, err = tx.ExecContext(ctx, "INSERT INTO kahn_effects VALUES (?, ?, ?)", run, step.IdempotencyKey(), string(data)); err == nil {
 		err = tx.Commit()
 	}
-	return result, about("once", step.RunID(), describe(err))
+	return result, s.about("once", step.RunID(), describe(err))
 }
 
 // effect returns the number of the step's run, whose lease must hold, and the stored result of the step, nil if there is none.

@@ -20,9 +20,9 @@ var (
 	_ store.LeaseReader = (*Store)(nil)
 )
 
-// partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended;
-// the query returns when its first run is due, and the number of the key's last turn. The query jumps from one part to the next, so that their
-// lengths do not matter. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
+// partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
+// Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
+// next, so the lengths of the parts do not matter. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -58,10 +58,10 @@ const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHER
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
-// askedAt is the expression for when a run is due that has ended and for which a redrive waits.
+// askedAt is the expression for the time at which an ended run with a waiting redrive is due.
 const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
 
-// part has the runs of one key and one priority of a queue.
+// part describes the runs of one key and one priority of a queue.
 type part struct {
 	store.Queue
 	key                 string
@@ -219,7 +219,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 		err = refused
 	}
 	if err != nil {
-		return store.Lease{}, nil, about("acquire", id, err)
+		return store.Lease{}, nil, s.about("acquire", id, err)
 	}
 	return lease, stored, nil
 }
@@ -250,8 +250,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the
-// lock of that process instead of waiting until the TTL of the announcement has passed.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the lock of
+// that process, and does not wait until its announcement has expired.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err

@@ -34,7 +34,7 @@ type node struct {
 	store.State
 	number int64  // the node's number within the run
 	record uint32 // the checksum of the record's columns
-	staged int    // the node's place among the changes of the commit that is being checked, from 1
+	staged int    // the position of the node's change in the commit that is being checked, from 1
 }
 
 // nodesOfRun is the number of rows that a run may have.
@@ -136,7 +136,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 		err = refused
 	}
 	if err != nil {
-		return nil, about("load", id, err)
+		return nil, s.about("load", id, err)
 	}
 	return stored, nil
 }

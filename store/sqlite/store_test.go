@@ -32,7 +32,7 @@ func openStore(t *testing.T, path string, o sqlite.Options) *sqlite.Store {
 	return s
 }
 
-// file is the path of a new database.
+// file returns the path of a new database.
 func file(t *testing.T) string { return filepath.Join(t.TempDir(), "runs #1 50%.db") }
 
 func TestStore(t *testing.T) {
@@ -52,7 +52,7 @@ func TestStoreInMemory(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, ":memory:", sqlite.Options{}) })
 }
 
-// begun acquires a run and commits its beginning, and commit makes a commit that must be applied.
+// begun acquires a run and makes its first commit. commit makes a commit that must be applied.
 var begun, commit = storetest.Begin, storetest.Commit
 
 func TestOptions(t *testing.T) {
@@ -72,7 +72,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestColumns: a run can be looked at with SQL alone.
+// TestColumns: plain SQL can read the state of a run.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -107,7 +107,7 @@ func TestColumns(t *testing.T) {
 	require.Equal(t, []string{`a completed  {"n":"x"} 1`, "b failed step_error  1", "c aborted upstream_failure  0"}, got)
 }
 
-// transactions counts the write transactions of all connections of a process that a test has named in the path of its database.
+// transactions counts the write transactions of each database, over all its connections.
 var transactions sync.Map // of *atomic.Int64, by path
 
 func init() {
@@ -115,7 +115,7 @@ func init() {
 		count, _ := transactions.LoadOrStore(strings.SplitN(dsn, "?", 2)[0], new(atomic.Int64))
 		conn.(modernc.HookRegisterer).RegisterCommitHook(func() int32 {
 			if count.(*atomic.Int64).Add(1) < 0 {
-				return 1 // the transaction is not committed
+				return 1 // a result other than 0 makes SQLite roll back the transaction
 			}
 			return 0
 		})
@@ -129,10 +129,10 @@ func init() {
 	})
 }
 
-// shift is added to the clock of databases whose time is jumping_now().
+// shift is added to the time of databases whose Options.Now is jumping_now().
 var shift atomic.Int64
 
-// counter returns the number of write transactions so far. While it is negative, transactions are not committed.
+// counter returns the counter of write transactions of a database. While its value is negative, every commit of a transaction fails.
 func counter(t *testing.T, s *sqlite.Store) (found *atomic.Int64) {
 	t.Helper()
 	var path string
@@ -148,7 +148,7 @@ func counter(t *testing.T, s *sqlite.Store) (found *atomic.Int64) {
 	return found
 }
 
-// TestTransactionsAreShared: runs that commit at the same moment share a transaction, and each has its own answer.
+// TestTransactionsAreShared: runs that commit at the same moment share a transaction, and each commit gets its own answer.
 func TestTransactionsAreShared(t *testing.T) {
 	t.Parallel()
 	const runs, commits = 50, 20
@@ -190,7 +190,7 @@ func TestTransactionsAreShared(t *testing.T) {
 	}
 }
 
-// TestNotCommitted: all who share a transaction that cannot be committed are told, and may repeat their calls.
+// TestNotCommitted: if a shared transaction cannot be committed, every call that shares it returns an error and can be repeated.
 func TestNotCommitted(t *testing.T) {
 	t.Parallel()
 	const runs = 10
@@ -224,7 +224,7 @@ func TestNotCommitted(t *testing.T) {
 	}
 }
 
-// TestOneCannotBeWritten: a commit that the database refuses does not concern those with which it shares a transaction.
+// TestOneCannotBeWritten: if the database refuses one commit, the other commits of the same transaction are still applied.
 func TestOneCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	const runs = 20
@@ -240,7 +240,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 		wg.Go(func() {
 			for sequence := range uint64(5) {
 				if i == 3 {
-					sequence = 0 // it is repeated
+					sequence = 0 // repeat the same commit
 				}
 				a, err := s.Commit(t.Context(), lease, store.Commit{Sequence: sequence + 2, Ready: []string{fmt.Sprint("m", sequence), fmt.Sprint("n", i)}})
 				switch {
@@ -262,16 +262,16 @@ func TestOneCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestContext: a call whose context ends while it waits for its turn returns; one that has its turn is finished.
+// TestContext: a call returns if its context ends while the call waits in line; a call that is being performed is finished.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{BusyTimeout: 10 * time.Second})
 	lease := begun(t, s, "r")
-	tx, err := s.DB().Begin() // somebody else writes
+	tx, err := s.DB().Begin() // another writer blocks the database
 	require.NoError(t, err)
 	alone, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = s.Commit(alone, lease, store.Commit{Sequence: 2}) // it waits for the database, and the next ones for whoever does
+	_, err = s.Commit(alone, lease, store.Commit{Sequence: 2}) // the leader waits for the database, and later calls wait for the leader
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	first := make(chan error, 1)
 	go func() {
@@ -279,7 +279,7 @@ func TestContext(t *testing.T) {
 		first <- err
 	}()
 	var calls sync.WaitGroup
-	for range 10 { // whoever of them leads
+	for range 10 { // any of these calls may become the leader
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -322,7 +322,7 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, uint64(1), stored.Sequence)
 }
 
-// TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
+// TestTwoProcesses: two Stores of one file, as in two processes, respect each other's leases.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -386,7 +386,7 @@ func TestBackup(t *testing.T) {
 	require.NoFileExists(t, failed)
 }
 
-// TestOtherPages: what Options bound in bytes holds for a database whose pages have another size, and for every connection.
+// TestOtherPages: bounds in bytes hold for databases with other page sizes, and for every connection.
 func TestOtherPages(t *testing.T) {
 	t.Parallel()
 	for _, pages := range []int{1024, 4096, 65536} {
@@ -457,4 +457,29 @@ func TestAdminInMemory(t *testing.T) {
 	storetest.RunTurns(t, func(t *testing.T) store.TurnStore { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunGrants(t, func(t *testing.T) store.GrantStore { return openStore(t, ":memory:", sqlite.Options{}) })
+}
+
+// TestUnknownRunNamesTheFile: each error about an unknown run has the full path of the file, since the usual cause is another file.
+func TestUnknownRunNamesTheFile(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	where := fmt.Sprintf("unknown run: the file %q does not have it; it is in another file, or was removed", path)
+	s, inMemory := openStore(t, path, sqlite.Options{}), openStore(t, ":memory:", sqlite.Options{})
+	q, err := kahn.PrepareSignal("g", "yes")
+	require.NoError(t, err)
+	for name, ask := range map[string]func(s *sqlite.Store) error{
+		"Load":         func(s *sqlite.Store) error { _, err := s.Load(t.Context(), "r"); return err },
+		"Post":         func(s *sqlite.Store) error { _, err := s.Post(t.Context(), "r", q); return err },
+		"LoadRequests": func(s *sqlite.Store) error { _, err := s.LoadRequests(t.Context(), "r", 0, 1); return err },
+		"FindRequest":  func(s *sqlite.Store) error { _, err := s.FindRequest(t.Context(), "r", "q"); return err },
+		"ReadLease":    func(s *sqlite.Store) error { _, _, err := s.ReadLease(t.Context(), "r"); return err },
+		"ReadRun":      func(s *sqlite.Store) error { _, err := kahn.ReadRun(t.Context(), s, "r"); return err },
+	} {
+		err := ask(s)
+		require.ErrorIs(t, err, store.ErrUnknownRun, name)
+		require.ErrorContains(t, err, where, name)
+		err = ask(inMemory)
+		require.ErrorIs(t, err, store.ErrUnknownRun, name)
+		require.NotContains(t, err.Error(), "file", name)
+	}
 }

@@ -43,6 +43,6 @@ func main() {
 			log.Fatal(err)
 		}
 		degrees, err := kahn.Output[int](res, "measure")
-		fmt.Println(city, degrees, res.Output, err)
+		fmt.Println(city, degrees, res.Output(), err)
 	}
 }

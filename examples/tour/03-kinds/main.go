@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(res.Output)
+	fmt.Println(res.Output())
 
 	g.Add(kahn.Node{ID: "quiet", Kind: "wisper", After: []string{"loud"}})
 	_, err = kahn.Execute(context.Background(), g, host.Step, kahn.Kinds(host))

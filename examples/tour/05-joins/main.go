@@ -34,7 +34,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(res.Output)
+	fmt.Println(res.Output())
 	for _, m := range mirrors {
 		n, _ := res.Node(m)
 		fmt.Println(m, "is done:", n.Status == kahn.Completed)

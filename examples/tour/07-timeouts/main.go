@@ -36,5 +36,5 @@ func main() {
 	}
 	price, _ := res.Node("price")
 	fmt.Println(price.Status, price.Output, "attempts:", price.Attempts, "fallback:", price.Fallback)
-	fmt.Println(res.Status, res.Output)
+	fmt.Println(res.Status, res.Output())
 }

@@ -55,7 +55,7 @@ func main() {
 	if err != nil {
 		log.Panic(err) // Panic, not Fatal, so that the deferred calls close the sites
 	}
-	for _, text := range res.Output.([]any) {
+	for _, text := range res.Output().([]any) {
 		fmt.Println(text)
 	}
 }

@@ -32,5 +32,5 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("the result:", res.Output)
+	fmt.Println("the result:", res.Output())
 }

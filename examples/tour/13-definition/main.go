@@ -30,7 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%q\n", res.Output)
+	fmt.Printf("%q\n", res.Output())
 
 	wrong := strings.NewReplacer("after:", "afer:", "timeout: 5s", "timeout: 5").Replace(document)
 	_, err = yaml.Load([]byte(wrong), definition.Limits{}, nil)

@@ -42,5 +42,5 @@ func main() {
 	if err := p.Close(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("built", res.Count(kahn.Completed), "packages, the last one into", res.Output)
+	fmt.Println("built", res.Count(kahn.Completed), "packages, the last one into", res.Output())
 }

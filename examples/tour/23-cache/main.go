@@ -1,5 +1,5 @@
-// A step that costs money is called once for each input: a second process finds the outputs that the first one paid for, until the step's
-// version changes.
+// A step that costs money is called once for each input and each version of the step. A second process finds the outputs for which the first process
+// has paid.
 package main
 
 import (
@@ -55,7 +55,7 @@ func perform(dir string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(" ", res.Output)
+		fmt.Println(" ", res.Output())
 	}
 	return nil
 }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// sharers is the number of Runners that share a limit. Each has its own connection to the store, as a process would. sharerPlaces is the limit of
+// each Runner.
+const sharers, sharerPlaces = 3, 8
+
+// sharedThroughput measures the cost of a shared limit that equals the sum of the Runners' own limits. It divides the time of the runs without
+// the shared limit by their time with it.
+func sharedThroughput(out io.Writer, s *server, rounds int) (err error) {
+	dir, err := os.MkdirTemp("", "kahn-bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	stores := []struct {
+		name string
+		open func() (store.Store, func() error, error)
+	}{
+		{"SQLite", func() (store.Store, func() error, error) {
+			db, err := sqlite.Open(filepath.Join(dir, "grants.db"), sqlite.Options{})
+			if err != nil {
+				return nil, nil, err
+			}
+			return db, db.Close, nil
+		}},
+		{"PostgreSQL", func() (store.Store, func() error, error) {
+			pool, err := pgxpool.NewWithConfig(context.Background(), s.pool.Config())
+			if err != nil {
+				return nil, nil, err
+			}
+			db, err := postgres.Open(context.Background(), pool, postgres.Options{})
+			if err != nil {
+				pool.Close()
+				return nil, nil, err
+			}
+			return db, func() error { defer pool.Close(); return db.Close() }, nil
+		}},
+	}
+	t := table{header: []string{"store", "runs of each Runner", "a step takes, ms", "throughput / without the limit"}}
+	for _, st := range stores {
+		opened := make([]store.Store, 0, sharers)
+		for range sharers {
+			db, closes, err := st.open()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closes()) }()
+			opened = append(opened, db)
+		}
+		for _, x := range []struct {
+			runs  int
+			lasts time.Duration
+		}{{1, 5 * time.Millisecond}, {40, 5 * time.Millisecond}, {1, 20 * time.Millisecond}} {
+			var ratios []float64
+			for range rounds {
+				without, err := performShared(nil, x.runs, x.lasts)
+				if err != nil {
+					return err
+				}
+				with, err := performShared(opened, x.runs, x.lasts)
+				if err != nil {
+					return err
+				}
+				ratios = append(ratios, without.Seconds()/with.Seconds())
+			}
+			t.add(st.name, fmt.Sprint(x.runs), fmt.Sprint(x.lasts.Milliseconds()), fmt.Sprintf("%.2f", median(ratios)))
+		}
+	}
+	fmt.Fprintf(out, "\n### A limit that %d Runners share, equal to their %d places each\n\n", sharers, sharerPlaces)
+	t.print(out)
+	return nil
+}
+
+// performShared returns the time that the Runners take. Each Runner performs its runs one after the other, with 2,000 steps in total. If there
+// are stores, the Runners share a limit.
+func performShared(stores []store.Store, runs int, lasts time.Duration) (time.Duration, error) {
+	g := new(kahn.Graph)
+	for i := range 2000 / runs {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+	}
+	step := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		time.Sleep(lasts)
+		return true, ctx.Err()
+	}
+	errs := make([]error, sharers)
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range sharers {
+		rn := &kahn.Runner{Limit: sharerPlaces}
+		if stores != nil {
+			rn.Shared = &kahn.Shared{Store: stores[i], Name: "bench", Limit: sharers * sharerPlaces}
+		}
+		all.Go(func() {
+			for range runs {
+				if _, err := rn.Execute(context.Background(), g, step); err != nil {
+					errs[i] = err
+					return
+				}
+			}
+		})
+		defer func() { _ = rn.Shutdown(context.Background()) }() // Shutdown waits, since its context does not end
+	}
+	all.Wait()
+	return time.Since(began), errors.Join(errs...)
+}

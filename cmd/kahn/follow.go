@@ -1,0 +1,424 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
+	"github.com/seed-c794f7ef/kahn/progress"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// follower shows a run that another process performs. It only reads the store.
+type follower struct {
+	h      *host
+	db     *sqlite.Store
+	id     string
+	screen *screen
+	maps   lists
+	end    *event.Event // the last event if it is an end of the run; a redrive may follow
+}
+
+// beat is the interval at which a follower asks the store whether a process performs the run and what the run waits for. If the run does not
+// store its events, the follower asks at the same interval which records have changed.
+const beat = time.Second
+
+// alongside lists the flags that may be combined with -follow.
+var alongside = []string{"follow", "store", "v", "progress"}
+
+// follow performs the command with -follow.
+func (h *host) follow(ctx context.Context, t *terminal) int {
+	h.t = t
+	for _, name := range h.given() {
+		if !slices.Contains(alongside, name) {
+			return t.refuse(fmt.Errorf("-%s does not go with -follow, which only shows the run of another process", name))
+		}
+	}
+	if h.store == "" {
+		return t.refuse(errors.New("-follow needs -store"))
+	}
+	if err := present(h.store); err != nil {
+		return t.refuse(err)
+	}
+	db, err := sqlite.Open(h.store, sqlite.Options{})
+	if err != nil {
+		return t.refuse(err)
+	}
+	defer func() { _ = db.Close() }() // nothing was written
+	f := &follower{h: h, db: db, id: h.followed}
+	log, err := store.OpenEvents(ctx, db, f.id)
+	switch {
+	case errors.Is(err, store.ErrUnknownRun):
+		return t.refuse(f.unknown(ctx))
+	case err != nil:
+		return t.refuse(err)
+	}
+	return f.follow(ctx, log)
+}
+
+// follow shows the run until it has ended, and returns the exit code.
+func (f *follower) follow(ctx context.Context, log *store.EventLog) int {
+	t, ended := f.h.t, log.Status().Terminal()
+	if ended && f.h.show != progress.JSON {
+		t.printf("run %s had ended before\n", f.id)
+	}
+	if !ended || f.h.verbose || f.h.show == progress.JSON {
+		if err := f.show(ctx, log); err != nil {
+			if ctx.Err() != nil {
+				t.printf("run %s is no longer followed; nothing was changed\n", f.id)
+				return exitCancelled
+			}
+			t.printf("kahn: %v\n", err)
+			return exitProblems
+		}
+	}
+	return f.conclude(context.WithoutCancel(ctx))
+}
+
+// show shows the run until its end: from its stored events or, if it stores none, from its records.
+func (f *follower) show(ctx context.Context, log *store.EventLog) error {
+	f.screen = newScreen(f.h)
+	defer f.screen.close()
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		f.watch(watching)
+	}()
+	err := f.events(ctx, log)
+	if errors.Is(err, event.ErrNoLog) {
+		err = f.records(ctx)
+	}
+	stop()
+	<-watched
+	if err == nil && f.end != nil {
+		f.screen.event(*f.end)
+	}
+	return err
+}
+
+// events shows the stored events.
+func (f *follower) events(ctx context.Context, log *store.EventLog) error {
+	after := uint64(0)
+	if first, last := log.EventRange(); last > 0 {
+		after = first - 1 // earlier processes did not store their events
+	}
+	for e, err := range log.Events(ctx, after) {
+		if err != nil {
+			return err
+		}
+		f.take(e)
+	}
+	return nil
+}
+
+// take shows an event. It holds back the event of the run's end: the display shows no events after the end, but events of a redrive may
+// follow.
+func (f *follower) take(e event.Event) {
+	if f.end = nil; isEnd(&e) {
+		f.end = &e
+		return
+	}
+	f.screen.event(e)
+	f.maps.see(&e)
+}
+
+func isEnd(e *event.Event) bool {
+	_, is := e.Payload.(event.RunEnd)
+	return is
+}
+
+// watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
+func (f *follower) watch(ctx context.Context) {
+	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}} // so that there is no note about a run that has already ended
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		err := errors.Join(w.look(ctx), f.count(ctx))
+		if err != nil && ctx.Err() == nil {
+			f.screen.note(fmt.Sprintf("kahn: %v", err)) // the next look may succeed; otherwise show returns the error
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lists holds the maps that have begun and whose number of items the display does not know.
+type lists struct {
+	mu    sync.Mutex // guards the fields below
+	known map[string]bool
+	asked bool      // whether there is such a map
+	after time.Time // when the store may be asked again
+}
+
+// see records the map to which an item belongs.
+func (m *lists) see(e *event.Event) {
+	i := strings.LastIndexByte(e.Path, '[')
+	if i < 0 || e.Type != event.NodeStarted || !strings.HasSuffix(e.Path, "]") {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.known[e.Path[:i]] {
+		m.asked = true
+	}
+}
+
+// count passes the numbers of items to the display, if there are maps whose number it does not know. Since count reads the whole run, it then
+// pauses ten times as long as the reading took.
+func (f *follower) count(ctx context.Context) error {
+	m := &f.maps
+	m.mu.Lock()
+	begun := time.Now()
+	due := m.asked && !begun.Before(m.after)
+	m.asked = m.asked && !due
+	m.mu.Unlock()
+	if !due {
+		return nil
+	}
+	nodes, err := f.nodes(ctx)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.after = now.Add(10 * now.Sub(begun))
+	if m.known == nil {
+		m.known = map[string]bool{}
+	}
+	for n := range deep(nodes) {
+		if n.Items > 0 && !m.known[n.ID] {
+			m.known[n.ID] = true
+			f.screen.items(n.ID, n.Items)
+		}
+	}
+	return err
+}
+
+// nodes reads the state of the run's nodes.
+func (f *follower) nodes(ctx context.Context) ([]kahn.SnapshotNode, error) {
+	snapshot, err := kahn.ReadSnapshot(ctx, f.db, f.id)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.Nodes(nil)
+}
+
+// deep yields nodes and the nodes inside them.
+func deep(nodes []kahn.SnapshotNode) iter.Seq[*kahn.SnapshotNode] {
+	return func(yield func(*kahn.SnapshotNode) bool) {
+		for i := range nodes {
+			if !yield(&nodes[i]) {
+				return
+			}
+			for n := range deep(nodes[i].Inside) {
+				if !yield(n) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// watcher remembers what a follower has seen and reported about the process that performs the run.
+type watcher struct {
+	*follower
+	until time.Time // when the lease ends, by the last look
+	heard time.Time // when the follower last saw that the lease was taken or renewed
+	seen  sight
+	lost  bool // whether the last note reported that the process is gone
+}
+
+// sight holds the facts that decide which note is due.
+type sight struct {
+	status kahn.RunStatus
+	held   bool   // whether a process holds the run's lease
+	last   uint64 // the id of the last stored event
+}
+
+// look asks the store, and writes a note if a fact of the sight has changed. It reads the records of the run only to write a note.
+func (w *watcher) look(ctx context.Context) error {
+	owner, until, err := w.db.ReadLease(ctx, w.id) // read before the status, since a run that has ended has no lease
+	if err != nil {
+		return err
+	}
+	if owner != "" && !until.Equal(w.until) {
+		w.until, w.heard = until, time.Now()
+	}
+	page, err := w.db.LoadEvents(ctx, w.id, 0, 1)
+	if err != nil {
+		return err
+	}
+	now := sight{page.Status, owner != "", page.Last}
+	if now.status != kahn.RunSuspended {
+		now.last = 0 // unless the run is suspended, new events are no reason for a note
+	}
+	if now == w.seen {
+		return nil
+	}
+	note := ""
+	switch {
+	case now.status == kahn.RunPending && !now.held:
+		note = fmt.Sprintf("run %s has not begun", w.id)
+	case now.status == kahn.RunRunning && !now.held:
+		note, err = w.gone(ctx)
+	case now.status == kahn.RunRunning && w.lost:
+		note = fmt.Sprintf("run %s has a process again", w.id)
+	case now.status == kahn.RunSuspended:
+		note, err = w.waits(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	w.seen, w.lost = now, now.status == kahn.RunRunning && !now.held
+	if note != "" {
+		w.screen.note(note)
+	}
+	return nil
+}
+
+// gone returns a note with the time since which the process of the run is gone, and shows this time on the screen.
+func (w *watcher) gone(ctx context.Context) (string, error) {
+	row, err := w.db.Load(ctx, w.id)
+	if err != nil {
+		return "", err
+	}
+	since := w.lastHeard(row)
+	w.screen.gone(since)
+	note := fmt.Sprintf("run %s: its process is gone since %s", w.id, since.Local().Format(time.DateTime))
+	if definition := row.Labels[labelFile]; definition != "" {
+		note += "; to continue: " + continued(w.h.store, w.id, "", definition)
+	}
+	return note, nil
+}
+
+// lastHeard returns the time of the last sign of the run's process: its lease, or its last write.
+func (w *watcher) lastHeard(row *store.Run) time.Time {
+	latest := row.Created
+	for _, n := range row.Nodes {
+		for _, at := range []time.Time{n.Start, n.End} {
+			if at.After(latest) {
+				latest = at
+			}
+		}
+	}
+	if w.heard.After(latest) {
+		latest = w.heard
+	}
+	return latest
+}
+
+// waits returns a note about what the run waits for, with the commands that answer it.
+func (w *watcher) waits(ctx context.Context) (string, error) {
+	row, err := w.db.Load(ctx, w.id)
+	if err != nil {
+		return "", err
+	}
+	nodes, err := w.nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for n := range deep(nodes) {
+		wait := n.Wait
+		if wait == nil {
+			continue
+		}
+		line := wait.Node + " waits for an answer"
+		if !wait.Deadline.IsZero() {
+			line += " until " + wait.Deadline.Local().Format(time.DateTime)
+		}
+		if definition := row.Labels[labelFile]; definition != "" {
+			line += "; to answer: " + continued(w.h.store, w.id, wait.Node, definition)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// continued returns the command that continues a run, with an answer for a gate unless the gate is "".
+func continued(file, id, gate, definition string) string {
+	text := fmt.Sprintf("kahn run -store %s -run %s", shellWord(file), shellWord(id))
+	if gate != "" {
+		text += fmt.Sprintf(" -answer %s=VALUE", shellWord(gate))
+	}
+	return text + " " + shellWord(definition)
+}
+
+// conclude reports how the run ended, and returns the exit code.
+func (f *follower) conclude(ctx context.Context) int {
+	row, err := f.db.Load(ctx, f.id)
+	if err != nil {
+		f.h.t.printf("kahn: %v\n", err)
+		return exitProblems
+	}
+	var b strings.Builder
+	nodes, err := f.nodes(ctx)
+	if err != nil {
+		f.h.t.printf("kahn: %v\n", err) // the exit code depends only on the status, which is known
+	}
+	for i := range nodes {
+		reportEnd(&b, &nodes[i])
+	}
+	took := row.Ended.Sub(row.Created)
+	if f.end != nil {
+		took = f.end.Payload.(event.RunEnd).Duration
+	}
+	fmt.Fprintf(&b, "run %v after %v\n", row.Status, took.Round(time.Millisecond))
+	f.h.t.write(b.String())
+	return codeOf(row.Status)
+}
+
+// reportEnd writes the outcome of a node, unless the node completed without anything to report.
+func reportEnd(b *strings.Builder, n *kahn.SnapshotNode) {
+	switch n.Status {
+	case kahn.Failed, kahn.Aborted, kahn.Cancelled:
+		fmt.Fprintf(b, "%s: %v: %s\n", screenText(n.ID), n.Status, screenText(fmt.Sprint(n.Cause.Err)))
+	case kahn.Skipped:
+		fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
+	default: // completed, since only a run that has ended is reported
+	}
+	switch n.Compensation {
+	case kahn.CompensationFailed:
+		fmt.Fprintf(b, "%s: could not be undone: %s\n", screenText(n.ID), screenText(fmt.Sprint(n.CompensationErr)))
+	case kahn.CompensationDone:
+		fmt.Fprintf(b, "%s: undone\n", screenText(n.ID))
+	default: // no compensation to report
+	}
+}
+
+// unknown returns the error for a run that is not in the store, with similar ids.
+func (f *follower) unknown(ctx context.Context) error {
+	page, err := f.db.List(ctx, store.Query{Limit: store.MaxPage})
+	if err != nil {
+		return err
+	}
+	var ids, begin []string
+	for i := range page.Runs {
+		id := page.Runs[i].ID
+		if ids = append(ids, id); strings.HasPrefix(id, f.id) {
+			begin = append(begin, id)
+		}
+	}
+	text := fmt.Sprintf("there is no run %q in %s", f.id, f.h.store)
+	meant, ok := nearest.Name(f.id, ids)
+	switch {
+	case len(begin) > 0:
+		return fmt.Errorf("%s; did you mean %s?", text, some(begin))
+	case ok:
+		return fmt.Errorf("%s; did you mean %q?", text, meant)
+	case len(ids) > 0:
+		return fmt.Errorf("%s; the newest are %s", text, some(ids))
+	}
+	return fmt.Errorf("%s, and no other", text)
+}

@@ -1,0 +1,315 @@
+package progress
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// inside counts the nodes directly inside a composite that has begun: the items of a map, or the nodes of a graph. For a loop it counts only the
+// nodes of the current iteration.
+type inside struct {
+	items        bool
+	iteration    int // the current iteration of a loop; 0 for other composites
+	total        int // 0 if unknown: events do not contain the number of nodes
+	seen         int // the number of nodes that events have named
+	done, failed int
+	running      int
+	before       map[string]kahn.Status // nodes that ended before the first event, by path: see state.before
+	mean         time.Duration          // the expected duration of an item; 0 if unknown
+	life         int                    // the life of the run in which the rate is measured
+	pace         pace
+}
+
+// count adds the event of a node inside a composite to the counts of this composite. If the node was live before the event, `known` is true and
+// `was` is its status before the event.
+func (s *state) count(e event.Event, status kahn.Status, was kahn.Status, known bool) {
+	at, iteration, item := s.compositeAround(e)
+	c := s.live[at]
+	if c == nil {
+		return
+	}
+	in := s.insideOf(c, iteration, item)
+	id := path(e)
+	if ended, is := in.before[id]; is {
+		delete(in.before, id)
+		in.add(ended, -1)
+		known = true
+	}
+	if !known {
+		in.seen++
+	}
+	if in.life != s.life || in.pace == nil {
+		in.life = s.life
+		in.pace = pace{{e.Time, in.done}}
+	}
+	if known {
+		in.add(was, -1)
+	}
+	in.add(status, 1)
+	if status.Terminal() {
+		in.pace.note(e.Time, in.done)
+	}
+}
+
+// add adds n nodes that are in the given status.
+func (in *inside) add(status kahn.Status, n int) {
+	switch {
+	case status == kahn.Running:
+		in.running += n
+	case status.Terminal():
+		in.done += n
+		if status == kahn.Failed {
+			in.failed += n
+		}
+	}
+}
+
+// insideOf returns the counts of a composite in an iteration. It creates them if there are none.
+func (s *state) insideOf(c *live, iteration int, items bool) *inside {
+	if c.inside != nil && c.inside.iteration == iteration {
+		return c.inside
+	}
+	c.inside = &inside{items: items, iteration: iteration}
+	if !items {
+		return c.inside
+	}
+	if s.plan != nil {
+		if n, ok := s.plan.At(c.path); ok {
+			c.inside.mean = n.Estimate
+		}
+	}
+	nested := false
+	for at := range enclosing(c.path) {
+		n := s.live[at]
+		nested = nested || n != nil && n.inside != nil && n.inside.items
+	}
+	if !nested {
+		s.maps = append(s.maps, c)
+	}
+	return c.inside
+}
+
+// forgetInside drops the counts of a composite.
+func (s *state) forgetInside(n *live) {
+	n.inside = nil
+	s.maps = slices.DeleteFunc(s.maps, func(m *live) bool { return m == n })
+}
+
+// compositeAround returns the path of the composite directly around the node of an event, the current iteration if this composite is a loop, and
+// whether the node is an item of a map. The path is "" for a node of the outermost graph.
+func (s *state) compositeAround(e event.Event) (at string, iteration int, item bool) {
+	prefix := strings.TrimSuffix(path(e), e.Node)
+	if of, is := itemOf(e.Node); is && s.live[prefix+of] != nil {
+		return prefix + of, 0, true
+	}
+	at = strings.TrimSuffix(prefix, "/")
+	if i := strings.LastIndexByte(at, '#'); i >= 0 && s.live[at] == nil {
+		if n, err := strconv.Atoi(at[i+1:]); err == nil {
+			return at[:i], n, false
+		}
+	}
+	return at, 0, false
+}
+
+// If an event is the first event inside a composite, unmeasured returns the path of the composite. Otherwise it returns "".
+func (s *state) unmeasured(e event.Event) string {
+	if s.outermost(e) {
+		return ""
+	}
+	at, iteration, _ := s.compositeAround(e)
+	if c := s.live[at]; c == nil || c.inside != nil && c.inside.iteration == iteration {
+		return ""
+	}
+	return at
+}
+
+// measure sets the number of nodes inside the composite around the node of an event.
+func (s *state) measure(e event.Event, total int) {
+	at, iteration, item := s.compositeAround(e)
+	if c := s.live[at]; c != nil {
+		s.insideOf(c, iteration, item).total = total
+	}
+}
+
+// inheritInside adds the counts of a composite that began before the first event.
+func (s *state) inheritInside(of composite) {
+	id := of.NodeResult.ID
+	c := s.live[id]
+	if c == nil {
+		c = s.become(id, of.Status, of.Attempts, of.Start, false)
+	}
+	items := strings.HasPrefix(of.Nodes[0].ID, id+"[")
+	x := s.insideOf(c, of.Iteration, items)
+	x.total = len(of.Nodes)
+	for _, n := range of.Nodes {
+		if n.Status.Terminal() {
+			if x.before == nil {
+				x.before = map[string]kahn.Status{}
+			}
+			x.before[n.ID] = n.Status
+			x.add(n.Status, 1)
+		}
+	}
+}
+
+// text describes the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
+func (in *inside) text(now time.Time, life int) string {
+	perSecond := in.perSecond(now, life)
+	return in.describe(perSecond, in.left(perSecond, life))
+}
+
+// describe is text with a given rate and a given remaining time. It omits each of them if it is 0.
+func (in *inside) describe(perSecond float64, left time.Duration) string {
+	what := "node"
+	if in.items {
+		what = "item"
+	}
+	text := ""
+	if in.iteration > 0 {
+		text = fmt.Sprintf("iteration %d, ", in.iteration)
+	}
+	if in.total > 0 {
+		text += fmt.Sprintf("%d/%s", min(in.done, in.total), plural(in.total, what))
+	} else {
+		text += plural(in.done, what) + " done"
+	}
+	var more []string
+	if in.failed > 0 {
+		more = append(more, fmt.Sprintf("%d failed", in.failed))
+	}
+	if perSecond > 0 {
+		more = append(more, rate(perSecond))
+	}
+	if left > 0 {
+		more = append(more, remaining(left)+" left")
+	}
+	if len(more) > 0 {
+		text += " (" + strings.Join(more, ", ") + ")"
+	}
+	return text
+}
+
+// perSecond returns how many items end per second in the given life of the run. It returns 0 if this is unknown, and for the nodes of a graph.
+func (in *inside) perSecond(now time.Time, life int) float64 {
+	if !in.items || in.life != life || in.total > 0 && in.done >= in.total {
+		return 0
+	}
+	return in.pace.of(now, in.done)
+}
+
+// left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of an
+// item. It returns 0 if neither is known, and while the whole run waits.
+func (in *inside) left(perSecond float64, life int) time.Duration {
+	open := in.total - in.done
+	switch {
+	case !in.items || open <= 0 || in.total == 0 || life == resting:
+		return 0
+	case perSecond == 0:
+		return saturated(float64(open) * float64(in.mean) / float64(max(in.running, 1)))
+	}
+	return saturated(float64(open) / perSecond * float64(time.Second))
+}
+
+func saturated(ns float64) time.Duration {
+	if ns >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(ns)
+}
+
+// itemsText describes together all items of the maps that are not inside other maps. It returns "" if there are none. The remaining time is the
+// longest remaining time of a map.
+func (s *state) itemsText(now time.Time) string {
+	sum := inside{items: true}
+	perSecond, left, known := 0.0, time.Duration(0), true
+	for _, m := range s.maps {
+		in := m.inside
+		known = known && in.total > 0
+		sum.total, sum.done, sum.failed = sum.total+in.total, sum.done+in.done, sum.failed+in.failed
+		each := in.perSecond(now, s.pacing())
+		perSecond, left = perSecond+each, max(left, in.left(each, s.pacing()))
+	}
+	switch {
+	case len(s.maps) == 0:
+		return ""
+	case !known:
+		sum.total, left = 0, 0
+	}
+	return sum.describe(perSecond, left)
+}
+
+// pacing returns the life of the run whose rates are shown, or resting.
+func (s *state) pacing() int {
+	if s.rests || !s.gone.IsZero() {
+		return resting
+	}
+	return s.life
+}
+
+// resting means that the whole run waits, or that no process performs it.
+const resting = -1
+
+// pace records what is needed to compute a rate: how many nodes had ended at some moments, at least a second apart. The first moment is the
+// start, until the list has reached its maximum length.
+type pace []moment
+
+type moment struct {
+	at   time.Time
+	done int
+}
+
+// mostMoments bounds the length of a pace, so that the rate covers about the last 30 seconds, or the last 30 ends if nodes end more slowly.
+const mostMoments = 30
+
+// note records a moment at which `done` nodes have ended.
+func (p *pace) note(at time.Time, done int) {
+	if at.Sub((*p)[len(*p)-1].at) < time.Second {
+		return
+	}
+	if len(*p) == mostMoments {
+		*p = slices.Delete(*p, 0, 1)
+	}
+	*p = append(*p, moment{at, done})
+}
+
+// of returns how many nodes end per second, or 0 while this is unknown.
+func (p pace) of(now time.Time, done int) float64 {
+	if len(p) == 0 || now.Sub(p[0].at) < time.Second || done <= p[0].done {
+		return 0
+	}
+	return float64(done-p[0].done) / now.Sub(p[0].at).Seconds()
+}
+
+// rate renders a number of nodes per second: "812/s", "3.4/s", "12/min", "5/h".
+func rate(perSecond float64) string {
+	switch {
+	case perSecond >= 9.95:
+		return fmt.Sprintf("%.0f/s", perSecond)
+	case perSecond >= 1:
+		return fmt.Sprintf("%.1f/s", perSecond)
+	case perSecond*60 >= 0.95:
+		return fmt.Sprintf("%.0f/min", perSecond*60)
+	}
+	return fmt.Sprintf("%.0f/h", math.Ceil(perSecond*3600))
+}
+
+// remaining renders a remaining time, rounded up: "7s", "3m20s", "2h10m", "5d3h".
+func remaining(d time.Duration) string {
+	switch s := int64(math.Ceil(d.Seconds())); {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 48*3600:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	default:
+		return fmt.Sprintf("%dd%dh", s/86400, s/3600%24)
+	}
+}

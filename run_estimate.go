@@ -1,0 +1,219 @@
+package kahn
+
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Estimate returns how long a node is expected to take: what [Map.Estimate] or Node.Estimate declares, or else what the run's [History]
+// had learned about the node's path when the run started; for a composite, the time from start to end. With the option [Estimates] it
+// returns the duration in the earlier run, or else what the node declares. It returns false if none of these is known, and for a path that
+// names no node now. path is as for [Run.Node].
+func (r *Run) Estimate(path string) (time.Duration, bool) {
+	r.st.Lock()
+	defer r.st.Unlock()
+	at, lost := r.locate(path)
+	if lost != nil {
+		return 0, false
+	}
+	return at.estimate()
+}
+
+func (at place) estimate() (time.Duration, bool) {
+	r, ref := at.run, at.ref
+	if r.plan.estimates != nil {
+		return r.plan.estimates[ref], true
+	}
+	if took, ok := r.cfg.estimates.took(r.plan.names[ref]); ok {
+		return time.Duration(took), true
+	}
+	if d := r.plan.node(ref).Estimate; d > 0 {
+		return d, true
+	}
+	known := r.estimates()
+	if known == nil || r.cfg.estimates != nil {
+		return 0, false
+	}
+	took, ok := known.Paths[r.learnedPath(r.learnedPrefix(), ref)]
+	return time.Duration(took), ok
+}
+
+// Forecast is what a run expects of its future: see [Run.Forecast].
+type Forecast struct {
+	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals.
+	Left time.Duration
+	// Waits is true if a node that has not ended waits for a signal, or is a gate, perhaps in a composite that has not begun. The run may
+	// then take longer than Left by any time.
+	Waits bool
+}
+
+// Forecast returns how long the run will take, by the estimates that order its nodes: see [History] and [Estimates]. It returns false if
+// some node that counts has no estimate, and while the run is pending, is being stopped or left, or undoes nodes, and after it has ended.
+//
+// Left is the longest path of nodes that have not ended; under [Waves] it is the sum of the longest nodes of the tiers. From a running node
+// its time so far is subtracted, down to zero; a retry adds its delay. [Limit] and Map.Limit count: Left is at least the work that is left,
+// divided by the limit. Other limits and rates do not count. In a composite that has begun, what is left of its graph counts; of a loop, at
+// least what is left of the loop's own estimate. Gates, conditions and suspended nodes count nothing. Nodes that will be skipped count
+// until they are. Forecast looks at each node that has not ended, when it is called; the run itself keeps nothing for it.
+func (r *Run) Forecast() (Forecast, bool) {
+	r = r.outermost()
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.stage < stageRunning || r.concluded() || r.leaving || r.undo != nil || r.st.StoppedFor() != CauseNone || r.st.Done() {
+		return Forecast{}, false
+	}
+	o := outlook{now: r.now()}
+	x, ok := o.ofRun(r)
+	if !ok {
+		return Forecast{}, false
+	}
+	return Forecast{Left: time.Duration(x.left), Waits: o.waits}, true
+}
+
+// outlook computes a forecast. The caller holds the run's lock.
+type outlook struct {
+	now   int64
+	waits bool
+	asks  map[*Plan]bool // whether a plan has gates, perhaps in composites
+}
+
+// expected is the time until a node or a run ends, and the time for which its steps still hold slots of the run, in ns.
+type expected struct{ left, work int64 }
+
+// ofRun computes what is left of a run or nested run. ok is false if that is not known.
+func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
+	p := r.plan
+	var tiers []int64                    // under Waves: the longest node of each tier
+	after := make([]int64, len(p.names)) // by Ref: the longest path that is left, the node included; 0 for a node that has ended
+	held := int64(0)                     // the time for which nodes still hold slots of the run's own limit
+	for i := len(after) - 1; i >= 0; i-- {
+		ref := machine.Ref(i)
+		if r.st.Word(ref).Status().Terminal() || ref == p.end {
+			continue
+		}
+		x, ok := o.ofNode(place{r, ref})
+		if !ok {
+			return expected{}, false
+		}
+		if r.cfg.mode == Waves {
+			tier := p.Tier(ref)
+			tiers = append(tiers, make([]int64, max(0, tier+1-len(tiers)))...)
+			tiers[tier] = max(tiers[tier], x.left)
+		}
+		for _, a := range p.net.Out(ref) {
+			after[ref] = max(after[ref], after[a.To()])
+		}
+		after[ref] = saturate.Add(after[ref], x.left)
+		sum.left, sum.work = max(sum.left, after[ref]), saturate.Add(sum.work, x.work)
+		if r.items == nil {
+			held = sum.work
+		} else {
+			held = saturate.Add(held, x.left) // an item holds its slot from its start to its end, whatever is in it
+		}
+	}
+	inTiers := int64(0)
+	for _, longest := range tiers {
+		inTiers = saturate.Add(inTiers, longest)
+	}
+	if sum.left = max(sum.left, inTiers); r.cfg.limit > 0 {
+		sum.left = max(sum.left, held/int64(r.cfg.limit))
+	}
+	return sum, true
+}
+
+// ofNode computes what is left of a node that has not ended.
+func (o *outlook) ofNode(at place) (expected, bool) {
+	r, ref := at.run, at.ref
+	w := r.st.Word(ref)
+	begun := w.Status() == Running || w.Status() == Suspended
+	switch inside := r.performsInside(ref); {
+	case w.Is(machine.WordStopping):
+		return expected{}, true
+	case inside && begun:
+		return o.ofComposite(at)
+	case r.plan.net.Is(ref, machine.FlagGate) || w.Status() == Suspended:
+		o.waits = true
+		return expected{}, true
+	case inside:
+		o.waits = o.waits || o.hasGates(r.plan.sub(ref))
+	case r.plan.net.Is(ref, machine.FlagInline):
+		return expected{}, true
+	}
+	own, ok := o.own(at)
+	left := own
+	if w.Status() == Retrying {
+		left = saturate.Add(left, max(0, r.extras[ref].due-o.now))
+	}
+	return expected{left, own}, ok
+}
+
+// ofComposite computes what is left of a composite that has begun.
+func (o *outlook) ofComposite(at place) (expected, bool) {
+	own, known := o.own(at)
+	c := at.child()
+	if c == nil || c.concluded() { // between two iterations of a loop, or the composite is being concluded
+		return expected{own, own}, known
+	}
+	x, ok := o.ofRun(c)
+	switch {
+	case !ok:
+		return expected{own, own}, known
+	case c.iteration > 0:
+		x.left, x.work = max(x.left, own), max(x.work, own)
+	}
+	return x, true
+}
+
+// own returns the node's own estimate without the time for which the node has run. The order of the run has the estimate: the rank of the
+// node, without the rank of the nodes after it.
+func (o *outlook) own(at place) (left int64, known bool) {
+	r, ref := at.run, at.ref
+	if known = r.expects(ref); !known {
+		return 0, false
+	}
+	left = r.st.Rank(ref)
+	longest := int64(0)
+	for _, a := range r.plan.net.Out(ref) {
+		longest = max(longest, r.st.Rank(a.To()))
+	}
+	if left -= longest; r.st.Word(ref).Status() == Running {
+		left = max(0, left-(o.now-r.attemptStart(ref, r.extras[ref])))
+	}
+	return left, true
+}
+
+// expects reports whether the order of the run counts a node with an estimate, which may be a guess from other nodes.
+func (r *Run) expects(ref machine.Ref) bool {
+	switch p := r.plan; {
+	case p.estimates != nil || p.node(ref).Estimate > 0:
+		return true
+	case r.cfg.estimates != nil:
+		_, ok := r.cfg.estimates.took(p.names[ref])
+		return ok
+	}
+	return r.estimates() != nil
+}
+
+// hasGates reports whether a graph, or a graph in it, has a gate. The graph of a map's items may be unknown.
+func (o *outlook) hasGates(p *Plan) bool {
+	if p == nil {
+		return false
+	}
+	has, known := o.asks[p]
+	if known {
+		return has
+	}
+	if o.asks == nil {
+		o.asks = map[*Plan]bool{}
+	}
+	for ref := range p.names {
+		r := machine.Ref(ref)
+		if has = p.net.Is(r, machine.FlagGate) || o.hasGates(p.sub(r)); has {
+			break
+		}
+	}
+	o.asks[p] = has
+	return has
+}
