@@ -23,14 +23,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// play is a graph and the way to run it. With left, another process runs it over the service's store, and leaves it when these nodes wait.
+// play is a graph with the way in which a test runs it. If left is set, another process runs the graph over the service's store, and leaves the
+// run when the nodes in left wait.
 type play struct {
 	graph func() *kahn.Graph
 	opts  []kahn.Option
 	left  []string
 }
 
-// stand is a service with a page and with controls for tests: it starts runs, and cuts connections.
+// stand is a service with a page and with controls for tests, which start runs and cut connections.
 type stand struct {
 	*desk
 	stage  map[string]play
@@ -43,7 +44,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/stage/"); name {
 	case "cut":
 		s.server.CloseClientConnections()
-	case "hold": // another process has a run, and does not respond
+	case "hold": // another process holds a run and hangs
 		id := r.URL.Query().Get("run")
 		lease, _, err := s.memory.Acquire(r.Context(), id, "another process", time.Hour)
 		if err != nil {
@@ -51,13 +52,17 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.held.Store(id, lease)
-	case "died": // the process of a run dies
+	case "died": // the process of a run has died
 		id, atWork := fmt.Sprint("died-", s.count.Add(1)), make(chan struct{})
 		if err := died(s.memory, id, works(atWork), atWork); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		_, _ = io.WriteString(w, id)
+	case "line": // three runs of a tenant wait for their turn in a queue that another process serves, and a fourth for tomorrow
+		if err := s.line(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 	case "take": // another process cancels a run of the store
 		if lease, ok := s.held.LoadAndDelete(r.URL.Query().Get("run")); ok {
 			_ = s.memory.Release(r.Context(), lease.(store.Lease)) // otherwise the run cannot be started
@@ -68,7 +73,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		run.Cancel()
-		_, _ = run.Wait() // the page shows how it ended
+		_, _ = run.Wait() // the page shows how the run ended
 	default:
 		play := s.stage[name]
 		start, opts := s.rn.Start, append(slices.Clone(play.opts), kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))
@@ -85,13 +90,57 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if play.left != nil {
 			if len(play.left) == 0 {
-				_, _ = run.Wait() // it ends in that process
+				_, _ = run.Wait() // the run ends in the other process
 			}
 			run.Leave()
 			_, _ = run.Wait()
 		}
 		_, _ = io.WriteString(w, run.ID())
 	}
+}
+
+func (s *stand) line(ctx context.Context) error {
+	for i, priority := range []int{0, 5, 0, 0} {
+		n, err := kahn.Prepare((&kahn.Graph{Name: "lined"}).Add(kahn.Node{ID: "n"}), kahn.RunID(fmt.Sprint("lined-", i+1)), kahn.RunKey("initech"), kahn.RunPriority(priority))
+		if err != nil {
+			return err
+		}
+		if i == 3 {
+			n.NotBefore = time.Now().Add(24 * time.Hour)
+		}
+		if _, _, err = s.memory.Create(ctx, n); err != nil {
+			return err
+		}
+		if err := s.memory.Announce(ctx, store.Announcement{Process: "another process", Queues: []store.Queue{n.Queue()}, TTL: time.Hour}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mails sends 12 letters. In a run the first attempts fail for five of them, which is tolerated.
+func mails() *kahn.Graph {
+	var again sync.Map
+	return (&kahn.Graph{Name: "letters"}).Add(
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "letters", ToleratedCount: 5}, Params: map[string]any{"letters": make([]int, 12)}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			switch path := s.Path(); path {
+			case "each[1]", "each[3]", "each[5]", "each[7]", "each[9]":
+				if _, known := again.LoadOrStore(path, true); !known {
+					return nil, errors.New("unknown address")
+				}
+			}
+			return nil, nil
+		}},
+		kahn.Node{ID: "sum", After: []string{"each"}, Do: takes(0)},
+	)
+}
+
+// cached returns a graph whose first node has a memo.
+func cached() *kahn.Graph {
+	return (&kahn.Graph{Name: "cached"}).Add(
+		kahn.Node{ID: "load", Memo: "v1", Do: func(context.Context, *kahn.Step) (any, error) { return "rows", nil }},
+		kahn.Node{ID: "send", After: []string{"load"}, Do: takes(0)},
+	)
 }
 
 // buffered returns a proxy that passes on a response only when it is complete.
@@ -117,7 +166,7 @@ func (h *holding) WriteHeader(code int)           { h.code = code }
 func (h *holding) Flush()                         {} // claims to flush, but does not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
 
-// refund returns an order whose goods are missing and whose refund fails, the first of two times.
+// refund returns an order whose goods are missing; its refund fails at the first attempt.
 func refund() *kahn.Graph {
 	var calls atomic.Int64
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }
@@ -132,8 +181,29 @@ func refund() *kahn.Graph {
 	)
 }
 
-// spends returns a graph that asks a model twice, since the first answer is an error, and then waits for a signal. One name in its usage
-// has the maximum length.
+// longError returns an error with a text of 41 lines.
+func longError() error {
+	text := "the first line of the cause"
+	for i := range 40 {
+		text += fmt.Sprintf("\nline %d of the trace", i+2)
+	}
+	return kahn.Permanent(errors.New(text))
+}
+
+// sinks returns a graph that fails deep in a sub-graph with a long name. If waits is set, the run does not end, since another node takes longer
+// than the scenario.
+func sinks(waits bool) *kahn.Graph {
+	fails := func(context.Context, *kahn.Step) (any, error) { return nil, longError() }
+	inner := (&kahn.Graph{}).Add(kahn.Node{ID: "leaf", Do: fails})
+	g := (&kahn.Graph{Name: "sinks"}).Add(kahn.Node{ID: strings.Repeat("deep-", 40), Sub: inner})
+	if waits {
+		g.Add(kahn.Node{ID: "slow", Do: takes(15 * time.Second)})
+	}
+	return g
+}
+
+// spends returns a graph that calls a model twice, since the first answer is an error, and then waits for a signal. One of its usage names has
+// the maximum length.
 func spends() *kahn.Graph {
 	return (&kahn.Graph{Name: "spends"}).Add(
 		kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -173,8 +243,7 @@ func storm() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "after", After: []string{"gust0", "gust9"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }})
 }
 
-// chatter logs 2,000 lines a second for six seconds. Before that, one node logs one line, and chatter itself logs
-// 8,000.
+// chatter logs 2,000 lines a second for six seconds. Before that, one node logs a single line, and chatter itself logs 8,000 lines.
 func chatter() *kahn.Graph {
 	return (&kahn.Graph{Name: "chatter"}).Add(
 		kahn.Node{ID: "early", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -202,14 +271,13 @@ func chatter() *kahn.Graph {
 	)
 }
 
-// Texts that would be markup, and texts that hide their content with marks that change the direction of a line or with control
-// characters.
+// Texts that a page must not interpret: as markup, as marks that change the direction of a line, or as control characters.
 const (
 	markup  = `<img src=x onerror="window.broken=1"><script>window.broken=1</script>`
 	flipped = "rtl\u202egnp.exe\u2066\x1b[2J\u200b"
 )
 
-// hostile returns a graph with such texts, and very long ones, wherever a page shows a text of a run.
+// hostile returns a graph that has such texts, and very long texts, wherever a page shows a text of a run.
 func hostile() *kahn.Graph {
 	say := func(v any, err error) kahn.StepFunc {
 		return func(_ context.Context, s *kahn.Step) (any, error) {
@@ -234,7 +302,7 @@ func hostile() *kahn.Graph {
 	)
 }
 
-// hostilePage returns a page whose host has such texts, too: names of workflows, users and stored runs.
+// hostilePage returns a page whose host also has such texts: in the names of workflows, users and stored runs.
 func hostilePage(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	memory := &store.Memory{}
@@ -259,7 +327,7 @@ func crews(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
-// many sends 10,000 letters. In a run the first attempts fail for two of them, which is tolerated.
+// many returns a graph with a map of 10,000 items that send letters. Two items fail at first, which the map tolerates.
 func many() *kahn.Graph {
 	var again sync.Map
 	letters := make([]int, 10_000)
@@ -289,7 +357,7 @@ func composites(do kahn.StepFunc) *kahn.Graph {
 		kahn.Node{ID: "sub", Sub: inner},
 		kahn.Node{ID: "loop", After: []string{"sub"}, Sub: item, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}},
 		kahn.Node{ID: "sub2", After: []string{"sub"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(item, nil, nil) }},
-		kahn.Node{ID: "end", After: []string{"loop", "sub2", "sub"}, Do: do}, // sub comes before it through loop
+		kahn.Node{ID: "end", After: []string{"loop", "sub2", "sub"}, Do: do}, // the path through loop also leads from sub to the end
 	)
 }
 
@@ -303,8 +371,48 @@ func rounds() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "last", After: []string{"loop"}, Sub: same}, kahn.Node{ID: "loop", Sub: ask, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}})
 }
 
-// paths returns a graph with a critical path by dependencies, fetch and write, that differs from the critical path by slots if there
-// is one slot: write then waits for other.
+// purchase returns a graph with two gates whose edges, with the answers that they need, meet at one node.
+func purchase() *kahn.Graph {
+	return (&kahn.Graph{Name: "purchase"}).Add(
+		kahn.Node{ID: "quote", Do: takes(0)},
+		kahn.Node{ID: "legal", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"yes", "no"}}, After: []string{"quote"}},
+		kahn.Node{ID: "cfo", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"approve", "reject"}}, After: []string{"quote"}},
+		kahn.Node{ID: "order", In: []kahn.Edge{{From: "legal", Label: "yes"}, {From: "cfo", Label: "approve"}}, Do: takes(0)},
+		kahn.Node{ID: "file", After: []string{"order"}, Do: takes(0)},
+	)
+}
+
+// tables returns a graph of 300 nodes in 15 layers. One node fails, which stops many nodes in the later layers.
+func tables() *kahn.Graph {
+	g := &kahn.Graph{Name: "tables"}
+	id := func(layer, i int) string { return fmt.Sprintf("table_%02d_%02d_customer_orders_daily", layer, i%20) }
+	for layer := range 15 {
+		for i := range 20 {
+			n := kahn.Node{ID: id(layer, i), Do: takes(0)}
+			if layer > 0 {
+				n.After = []string{id(layer-1, i), id(layer-1, i+7), id(layer-1, i+10)}
+			}
+			if layer == 6 && i == 4 {
+				n.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("duplicate key") }
+			}
+			g.Add(n)
+		}
+	}
+	return g
+}
+
+// breaks returns a step that fails for one node.
+func breaks(path string) kahn.StepFunc {
+	return func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.Path() == path {
+			return nil, errors.New("the disk is full")
+		}
+		return nil, nil
+	}
+}
+
+// paths returns a graph whose critical path by dependencies is fetch and write. If the run has one slot, the critical path by slots differs,
+// since write then waits for other.
 func paths() *kahn.Graph {
 	g := &kahn.Graph{Name: "paths"}
 	return g.Add(
@@ -323,5 +431,29 @@ func takes(d time.Duration) kahn.StepFunc {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// expecting has runs with a History, one of which is later than expected, and the same run without a History.
+func expecting(t *testing.T) map[string]play {
+	g := func(took time.Duration, nodes ...kahn.Node) func() *kahn.Graph {
+		return func() *kahn.Graph {
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "load", Do: takes(took)}).Add(nodes...)
+		}
+	}
+	report := kahn.Node{ID: "report", After: []string{"load"}, Do: takes(30 * time.Second)}
+	knows := []kahn.Option{taught(t, "expecting", map[string]time.Duration{"load": 28 * time.Second, "report": 30 * time.Second, "slow": 500 * time.Millisecond, "file": 40 * time.Second, "near": 6 * time.Second})}
+	return map[string]play{
+		"expected": {graph: g(50*time.Second, report), opts: knows},
+		"unaware":  {graph: g(50*time.Second, report)},
+		"overdue": {graph: func() *kahn.Graph {
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Do: takes(9 * time.Second)})
+		}, opts: knows},
+		"near": {graph: func() *kahn.Graph {
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "near", Do: takes(6 * time.Second)})
+		}, opts: knows},
+		"answering": {graph: func() *kahn.Graph {
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate}, kahn.Node{ID: "file", After: []string{"ask"}, Do: takes(0)})
+		}, opts: knows},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 )
 
 var scenario = flag.String("scenario", "", "for TestPage: only the scenarios whose names contain this text")
+var pictures = flag.String("pictures", "", "for TestPage: instead of the scenarios, write pictures of large graphs to docs, with names that begin with this text")
 
 // TestPage drives the page in chromium against a real Runner. It needs chromium and node in the PATH, and the packages of
 // page/package-lock.json.
@@ -40,6 +42,7 @@ func TestPage(t *testing.T) {
 		require.NoError(t, served.Shutdown(context.Background()))
 		require.NoError(t, <-serving)
 	}()
+	unserved(t, s.memory)
 	s.desk = newDesk(t, func(o *Options) {
 		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"), kahn.RunKey("acme"), kahn.RunPriority(7))
 		require.NoError(t, err)
@@ -60,25 +63,40 @@ func TestPage(t *testing.T) {
 		}}}
 	})
 	s.stage = map[string]play{
-		"orders":     {graph: s.graph},
-		"chain":      {graph: func() *kahn.Graph { return layered("chain", 16, 3, takes(300*time.Millisecond)) }},
-		"storm":      {graph: storm},
-		"chatter":    {graph: chatter, opts: []kahn.Option{kahn.Retain(100_000)}},
-		"hostile":    {graph: hostile},
-		"mailing":    {graph: many},
+		"orders":  {graph: s.graph},
+		"chain":   {graph: func() *kahn.Graph { return layered("chain", 16, 3, takes(300*time.Millisecond)) }},
+		"storm":   {graph: storm},
+		"chatter": {graph: chatter, opts: []kahn.Option{kahn.Retain(100_000)}},
+		"hostile": {graph: hostile},
+		"mailing": {graph: many},
+		"letters": {graph: mails},
+		"waiting": {graph: func() *kahn.Graph {
+			return (&kahn.Graph{Name: "waiting"}).Add(kahn.Node{ID: "ok", Kind: kahn.KindGate})
+		}},
+		"cached":     {graph: cached, opts: []kahn.Option{&kahn.Memo{}}},
 		"crews":      {graph: func() *kahn.Graph { return crews(nothing) }},
 		"composites": {graph: func() *kahn.Graph { return composites(nothing) }},
 		"rounds":     {graph: rounds},
+		"big5000":    {graph: func() *kahn.Graph { return layered("big5000", 50, 100, nothing) }},
+		"big20000":   {graph: func() *kahn.Graph { return layered("big20000", 100, 200, breaks("n90.0")) }},
+		"purchase":   {graph: purchase},
+		"tables":     {graph: tables},
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
-		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not have its plan
+		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not have the plan of this run
 		"short":      {graph: short},
+		"asking":     {graph: asking},
 		"refund":     {graph: refund},
-		"refunds":    {graph: refund, left: []string{}}, // another process has performed it
+		"refunds":    {graph: refund, left: []string{}}, // another process has performed the run
+		"sunk":       {graph: func() *kahn.Graph { return sinks(false) }},
+		"sinking":    {graph: func() *kahn.Graph { return sinks(true) }},
 		"spends":     {graph: spends, left: []string{"approve"}},
 		"spent":      {graph: spends},
 		"wide":       {graph: func() *kahn.Graph { return layered("wide", 25, 40, nothing) }},
 		"huge":       {graph: func() *kahn.Graph { return layered("huge", 100, 100, nothing) }},
+	}
+	for name, play := range expecting(t) {
+		s.stage[name] = play
 	}
 	onlyView := s.opts
 	onlyView.Authorize = func(_ *http.Request, a Action) error {
@@ -100,9 +118,12 @@ func TestPage(t *testing.T) {
 	s.server = httptest.NewServer(mux)
 	defer s.server.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "test/page.mjs", s.server.URL, *scenario)
+	if *pictures != "" {
+		cmd = exec.CommandContext(ctx, "node", "test/screenshots.mjs", s.server.URL+"/#token=", *pictures)
+	}
 	cmd.Dir = "page"
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -117,8 +138,28 @@ func TestPage(t *testing.T) {
 		}
 	}
 	require.NoError(t, cmd.Wait())
+	if *pictures != "" {
+		return
+	}
 	require.Positive(t, passed)
 	if *scenario == "" {
 		require.Contains(t, s.audit.String(), "actor=ann")
 	}
+}
+
+// unserved adds a schedule to a store whose process has ended.
+func unserved(t *testing.T, memory *store.Memory) {
+	t.Helper()
+	rn := &kahn.Runner{}
+	s, err := schedule.New(rn, kahn.Service{Store: memory, Workflows: []kahn.Workflow{{Graph: (&kahn.Graph{Name: "audit"}).Add(kahn.Node{ID: "n"}), Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}},
+		schedule.Schedule{Name: "weekly audit", Workflow: "audit", Cron: "0 4 * * 1", Missed: schedule.None, Overlap: schedule.Allow})
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(context.Background()) }()
+	require.Eventually(t, func() bool {
+		list, _, err := memory.Schedules(context.Background())
+		return err == nil && slices.ContainsFunc(list, func(x store.ScheduleState) bool { return x.Name == "weekly audit" })
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, rn.Shutdown(context.Background()))
+	require.NoError(t, <-served)
 }

@@ -50,7 +50,7 @@ const mostNodes = 20_000
 // inside is a graph of a run, and its place.
 type inside struct {
 	plan      *kahn.Plan // nil if unknown
-	known     bool       // the graph exists
+	known     bool       // whether the graph exists
 	prefix    string
 	iteration int
 	nodes     func(func(kahn.NodeResult) bool)
@@ -76,7 +76,7 @@ type place struct {
 	parent string // the path of the composite that contains the node, "" in the outermost graph
 }
 
-// node returns the node's declaration, zero if its plan is unknown.
+// node returns the node's declaration, or the zero Node if the plan is unknown.
 func (at place) node() kahn.Node {
 	if at.plan == nil {
 		return kahn.Node{}
@@ -103,8 +103,8 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn returns the place of the node with the given path, which must be inside the graph that the parameter in describes. parent is the
-// path of the composite that contains this graph.
+// findIn returns the place of the node with the given path, which must be inside the graph of the parameter `in`. parent is the path of
+// the composite that contains this graph.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -135,7 +135,7 @@ func findIn(run subject, in inside, parent, path string) (place, bool) {
 	return place{}, false
 }
 
-// typeOf returns the type as which the page draws a node.
+// typeOf returns the type by which the page chooses the picture of a node.
 func typeOf(n kahn.Node, item bool) string {
 	switch {
 	case n.Loop != nil:
@@ -215,18 +215,21 @@ func isItem(parent, path string) bool {
 	return parent != "" && strings.HasPrefix(path, parent+"[")
 }
 
-// stateReply has the statuses of all nodes of a graph.
+// stateReply lists the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
-	// Prefix is as in graphReply. It changes when the composite begins, and with each iteration of a loop.
+	// Prefix is defined as in graphReply. It changes when the composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
 	// Event is the id of the last event before the statuses were read. The reply includes all changes up to this event.
 	Event uint64 `json:"event"`
-	// Status has one letter for each node (see letters), in the order of graphReply.Nodes.
+	// Status contains one letter for each node (see letters), in the order of graphReply.Nodes.
 	Status string `json:"status"`
-	// Attempts has the number of attempts of each node that had more than one, by the node's index in Status.
+	// Attempts maps the index in Status of each node with more than one attempt to the number of its attempts.
 	Attempts map[int]int `json:"attempts"`
-	// Insides has the node counts of each composite that has begun, by the composite's index in Status.
+	// Late says, for running nodes of a live run with estimates, in how many milliseconds they are late, by the node's index in Status. It is
+	// negative for a node that is late already.
+	Late map[int]float64 `json:"late_in_ms,omitempty"`
+	// Insides maps the index in Status of each composite that has begun to the counts of the nodes inside.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
@@ -236,7 +239,7 @@ type insideCounts struct {
 	Counts    map[string]int `json:"counts"`
 }
 
-// mostInsides bounds the composites whose nodes one response counts.
+// mostInsides bounds the composites whose nodes one response counts, and the running nodes whose lateness it has.
 const mostInsides = 1_000
 
 // letters has one letter for each status: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
@@ -244,7 +247,7 @@ const mostInsides = 1_000
 const letters = "iwqrtscfaxk"
 
 func (c *call) state() (any, error) {
-	reply := stateReply{Attempts: map[int]int{}, Insides: map[int]insideCounts{}}
+	reply := stateReply{Attempts: map[int]int{}, Insides: map[int]insideCounts{}, Late: map[int]float64{}}
 	_, reply.Event = c.target.EventRange()
 	in, err := look(c.target, c.query.text("inside"))
 	if err != nil {
@@ -259,11 +262,14 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// The step of a node that still runs may have returned kahn.Expand: only Inside says whether it has.
+		// The step of a node that still runs may have returned kahn.Expand, which only the method Inside shows.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
 			}
+		}
+		if in, ok := lateIn(c.target, n); ok && len(reply.Late) < mostInsides {
+			reply.Late[status.Len()] = millis(in)
 		}
 		status.WriteByte(letters[n.Status])
 	}
@@ -296,7 +302,10 @@ type nodeRow struct {
 	Attempts int         `json:"attempts"`
 	Start    string      `json:"start,omitempty"`
 	Millis   float64     `json:"duration_ms"`
-	Error    string      `json:"error,omitempty"` // the first line of the error
+	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
+	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
+	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
+	Error    string      `json:"error,omitempty"`       // the first line of the error
 }
 
 type nodesReply struct {
@@ -329,15 +338,21 @@ func (c *call) nodes() (any, error) {
 }
 
 func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
-	return nodeRow{
+	row := nodeRow{
 		Path: n.ID, ID: strings.TrimPrefix(n.ID, prefix), Label: n.Label, Kind: n.Kind, Status: n.Status, Tier: n.Tier, Attempts: n.Attempts,
-		Start: stamp(n.Start), Millis: float64(n.Duration.Microseconds()) / 1000, Error: firstLine(c.shownError(n.ID, n.Err)),
+		Start: stamp(n.Start), Millis: float64(n.Duration.Microseconds()) / 1000, Memoized: n.Memoized, Error: firstLine(c.shownError(n.ID, n.Err)),
 	}
+	if estimate, ok := estimateOf(c.target, n.ID); ok {
+		row.Estimate = expectedMillis(estimate)
+		in, runs := lateIn(c.target, n)
+		row.Late = runs && in < 0
+	}
+	return row
 }
 
 // previewReply lists the nodes that a redrive or a fork would run.
 type previewReply struct {
-	// Nodes are the paths of the first such nodes, in declaration order. Total is the number of all such nodes.
+	// Nodes are the paths of the first nodes that would run, in declaration order. Total is the number of all nodes that would run.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
 	// Refused is set if the request for the action needs despite_handlers, because the action would repeat nodes whose failures other

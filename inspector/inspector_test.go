@@ -25,7 +25,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// desk is a Runner with a run with every kind of node, and a server of its handler.
+// desk is a Runner with a run that has every kind of node, and an HTTP server for its handler.
 type desk struct {
 	t      *testing.T
 	rn     *kahn.Runner
@@ -80,7 +80,7 @@ func (d *desk) graph() *kahn.Graph {
 	)
 }
 
-// newDesk starts the run and waits until it rests.
+// newDesk starts the run and waits until only waiting nodes are left.
 func newDesk(t *testing.T, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}
@@ -143,7 +143,7 @@ func (d *desk) ask(method, path, body string, change ...func(*http.Request)) (in
 	return res.StatusCode, data, res.Header
 }
 
-// get decodes the response of an endpoint, which must conform to the description.
+// get decodes the response of an endpoint, and checks it against the OpenAPI description.
 func get[T any](d *desk, path string, params ...string) (answer T) {
 	d.t.Helper()
 	code, body, _ := d.ask(http.MethodGet, path+queried(params...), "")
@@ -233,7 +233,7 @@ func TestList(t *testing.T) {
 	all := get[runsReply](d, "api/v1/runs")
 	require.Len(t, all.Runs, 6)
 	require.Equal(t, "o4", all.Runs[0].ID)
-	require.Equal(t, `node "n": step_error: the disk is full`, all.Runs[0].Error) // its first line
+	require.Equal(t, "the disk is full", all.Runs[0].Error) // the first line of the error
 	require.Equal(t, kahn.RunFailed, all.Runs[0].Status)
 	first := all.Runs[5]
 	require.Equal(t, d.id(), first.ID)
@@ -260,7 +260,7 @@ func TestList(t *testing.T) {
 	require.Len(t, get[runsReply](d, "api/v1/runs", "status", "failed", "workflow", "other 1").Runs, 2)
 	require.Len(t, get[runsReply](d, "api/v1/runs", "q", "ORD").Runs, 1)
 
-	// A client that already has the response gets no body.
+	// If the client already has the response, it gets no body.
 	code, _, header := d.ask(http.MethodGet, "api/v1/runs?status=failed", "")
 	require.Equal(t, http.StatusOK, code)
 	code, body, _ := d.ask(http.MethodGet, "api/v1/runs?status=failed", "", func(q *http.Request) { q.Header.Set("If-None-Match", header.Get("ETag")) })
@@ -374,7 +374,7 @@ func TestLogAndTimeline(t *testing.T) {
 	require.Contains(t, spans, "each[0]/x")
 }
 
-// If two clients answer a gate, the second sees who was first, also for a gate in a map.
+// If two clients answer a gate, the second one learns who was first, even for a gate in a map.
 func TestSignal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -414,7 +414,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	require.Len(t, get[runsReply](d, "api/v1/runs").Runs, 2)
 	require.Equal(t, "key_reused", d.refusal(http.StatusUnprocessableEntity, http.MethodPost, "api/v1/start?workflow=orders", `{"inputs":1}`, key).Code)
-	// The same key from another actor is a different key.
+	// The same key from another actor counts as a different key.
 	d.ask(http.MethodPost, "api/v1/start?workflow=orders", `{}`, key, as("ann"))
 	require.Len(t, get[runsReply](d, "api/v1/runs").Runs, 3)
 	require.Equal(t, "no orders today", d.refusal(http.StatusConflict, http.MethodPost, "api/v1/start?workflow=orders", `{"inputs":"no"}`).Message)
@@ -468,7 +468,7 @@ func checkEvents(t *testing.T, d *desk, res *kahn.Result) {
 	require.NoError(t, kahntest.CheckEvents(d.graph(), res, events))
 }
 
-// The reason of a failure reads as the run itself describes it. Clients that may not see data get it without the
+// The response describes a failure with the run's own text. For clients that may not see data, this text lacks the
 // error.
 func TestWhyFailed(t *testing.T) {
 	t.Parallel()

@@ -30,8 +30,8 @@ type logReply struct {
 	// After is the value of the parameter "after" for the next page. More means that the run has events after this page.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// Before is the value of the parameter "before" for the preceding page, if the request had this parameter; 0 if there is no preceding
-	// page.
+	// Before is set only if the request had the parameter "before". It is the value of this parameter for the preceding page, or 0 if there is
+	// none.
 	Before uint64 `json:"before,omitempty"`
 	// First and Last are the ids of the first and the last kept event.
 	First uint64 `json:"first"`
@@ -60,7 +60,7 @@ func (c *call) lines() lines {
 	return l
 }
 
-// chosen returns an event as a line, and whether l selects the event.
+// chosen returns an event as a line, and whether `l` selects the event.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {
@@ -169,7 +169,7 @@ func (c *call) logFile() (any, error) {
 		}
 	}
 	if failed != nil {
-		_ = c.eventFault(failed) // called only because it writes a record to the service's log
+		_ = c.eventFault(failed) // called for its side effect, a record in the service's log
 		end := logLine{Time: stamp(time.Now()), Level: "error", Text: "the log is cut off here: its events cannot be read further"}
 		if asJSON {
 			_ = encoder.Encode(end)
@@ -182,8 +182,8 @@ func (c *call) logFile() (any, error) {
 	return nil, nil
 }
 
-// eventFault returns the error that the client gets if the events of a run cannot be read further. For a run of the Runner it returns
-// nil: the reply just lacks the events that the Runner no longer keeps.
+// eventFault returns the error that the client gets if the events of a run cannot be read further. For a run of the Runner it returns nil,
+// and the reply lacks the events that the Runner no longer keeps.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil
@@ -236,11 +236,15 @@ func levelOf(e kahn.Event) slog.Level {
 }
 
 func (c *call) line(e kahn.Event, level slog.Level) logLine {
-	shown := c.shownText(Value{Path: e.Path, Kind: Line, Value: lineOf(e)})
+	line := lineOf(e)
+	if p, ok := e.Payload.(event.Completion); ok && p.Memoized {
+		line += c.hitLine(p)
+	}
+	shown := c.shownText(Value{Path: e.Path, Kind: Line, Value: line})
 	return logLine{ID: e.ID, Time: stamp(e.Time), Type: e.Type, Level: strings.ToLower(level.String()), Path: e.Path, Attempt: e.Attempt, Text: shown}
 }
 
-// lineOf describes an event in words.
+// lineOf returns a text about an event.
 func lineOf(e kahn.Event) string {
 	switch p := e.Payload.(type) {
 	case event.LogRecord:
@@ -261,6 +265,9 @@ func lineOf(e kahn.Event) string {
 		line := "completed"
 		if len(p.Labels) > 0 {
 			line += ": " + strings.Join(p.Labels, ", ")
+		}
+		if p.Memoized {
+			return line // no step was called, and the caller adds hitLine
 		}
 		return line + " after " + p.Duration.Round(time.Microsecond).String()
 	case event.NodeEnd:
@@ -302,7 +309,7 @@ func lineOf(e kahn.Event) string {
 	return string(e.Type)
 }
 
-// undoLine describes the progress of undoing a node in words.
+// undoLine returns a text about the progress of undoing a node.
 func undoLine(t event.Type, p event.Compensation) string {
 	switch {
 	case t == event.NodeCompensated && p.Err != nil:
@@ -351,15 +358,21 @@ type span struct {
 	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
 	Status  string  `json:"status"`
 	ID      uint64  `json:"id"` // the id of the event that started the span
+	// Late is when the node is late, if it still runs and has an estimate.
+	Late *float64 `json:"late_ms,omitempty"`
 }
 
 type timelineReply struct {
-	// Start is the time from which the other times count: when the run began, or the time of the first kept event if that is earlier. Now
-	// is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its process, the
-	// time at which that process was last heard of.
+	// Start is the time from which the other times count: the beginning of the run, or the time of the first kept event if this event came
+	// earlier. Now is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its
+	// process, the time at which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
-	Spans []span  `json:"spans"` // in the order of their starts
+	// Remaining is about how long after Now a live run will end; nil if that is not known, or if the run waits for an answer or will.
+	Remaining *float64 `json:"remaining_ms,omitempty"`
+	Spans     []span   `json:"spans"` // in the order of their starts
+	// Memoized is the number of nodes that took their outputs from earlier runs: they had no attempts.
+	Memoized int `json:"memoized,omitempty"`
 	// Truncated means that Spans lacks attempts of the run.
 	Truncated bool   `json:"truncated,omitempty"`
 	Note      string `json:"note,omitempty"` // what the response lacks
@@ -374,16 +387,28 @@ func (c *call) timeline() (any, error) {
 	_, last := c.target.EventRange()
 	if s := c.stored(); s != nil && last == 0 {
 		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])
+		for _, x := range s.places {
+			if x.Memoized {
+				reply.Memoized++
+			}
+		}
 		reply.Note = "The store does not record when the attempts were queued."
 		return reply, nil
 	}
 	var failed error
-	reply.Spans, reply.Truncated = spansOf(reached(c.r.Context(), c.target, 0, last, &failed), zero, c.query.numbers["limit"])
+	reply.Spans, reply.Memoized, reply.Truncated = spansOf(reached(c.r.Context(), c.target, 0, last, &failed), zero, c.query.numbers["limit"])
+	addLateness(c.target, reply.Spans)
+	if live, ok := c.target.(*kahn.Run); ok {
+		if f, ok := live.Forecast(); ok && !f.Waits {
+			reply.Remaining = expectedMillis(f.Left)
+		}
+	}
 	return reply, c.eventFault(failed)
 }
 
-// period returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the beginning
-// of the run. If the run has not ended, the period ends now, or, if the run has lost its process, when that process was last heard of.
+// period returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the beginning of
+// the run. If the run has not ended, the period ends now. If the run has lost its process, the period ends when that process was last heard
+// of.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
 	first, last := c.target.EventRange()
@@ -417,14 +442,15 @@ func lastEnd(run subject, end time.Time) time.Time {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// outcomes maps an event to the status of the attempt that it ends.
+// outcomes maps the type of an event that ends an attempt to the status of the attempt.
 var outcomes = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf returns the first attempts of a run, at most limit, from the events of the run.
-func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, truncated bool) {
+// spansOf reads the events of a run. It returns the first attempts, at most `limit`, and how many nodes took their outputs from earlier
+// runs, as far as it has read the events.
+func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, memoized int, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}
 	open := map[string]int{}
@@ -436,7 +462,7 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 		case event.NodeStarted:
 			if len(spans) == limit {
 				if truncated = true; len(open) == 0 {
-					return spans, true
+					return spans, memoized, true
 				}
 				delete(open, e.Path) // a new attempt has begun, so the preceding span has ended even if its end is missing
 				continue
@@ -449,6 +475,9 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 			open[e.Path] = len(spans)
 			spans = append(spans, span{Path: e.Path, Attempt: e.Attempt, Queued: since, Start: at, Status: kahn.Running.String(), ID: e.ID})
 		default:
+			if p, ok := e.Payload.(event.Completion); ok && p.Memoized {
+				memoized++
+			}
 			if i, ok := open[e.Path]; ok {
 				if status, ends := outcomes[e.Type]; ends {
 					spans[i].End, spans[i].Status = at, status.String()
@@ -457,5 +486,5 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 			}
 		}
 	}
-	return spans, truncated
+	return spans, memoized, truncated
 }

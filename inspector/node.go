@@ -2,7 +2,6 @@ package inspector
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +18,13 @@ type nodeReply struct {
 	Groups    []string     `json:"groups,omitempty"`
 	Key       string       `json:"key,omitempty"`
 	Flags     []string     `json:"flags,omitempty"` // special properties of the result
+	Hit       *hitReply    `json:"hit,omitempty"`   // the earlier run that made the output; nil unless the node is memoized
 	Labels    []string     `json:"labels,omitempty"`
 	Usage     kahn.Usage   `json:"usage,omitempty"` // the usage of ended attempts, and of the nodes inside
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
-	Errors    []string     `json:"errors,omitempty"` // the error and those that it wraps, outermost first
+	Errors    []string     `json:"errors,omitempty"` // the error and the errors that it wraps, the outermost first
 	Config    *value       `json:"config,omitempty"`
 	Inputs    []input      `json:"inputs,omitempty"`
 	Output    *value       `json:"output,omitempty"`
@@ -35,7 +35,7 @@ type nodeReply struct {
 	Decision  *answered    `json:"decision,omitempty"`
 	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node is not undone
 	Requests  []requestRow `json:"requests,omitempty"` // only for a node of a stored run
-	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
+	Actions   []string     `json:"actions"`            // the actions that are possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
@@ -64,7 +64,7 @@ type attempt struct {
 	Start  string  `json:"start,omitempty"`
 	End    string  `json:"end,omitempty"`
 	Error  string  `json:"error,omitempty"`
-	Delay  float64 `json:"delay_ms,omitempty"` // before the next attempt
+	Delay  float64 `json:"delay_ms,omitempty"` // the delay before the next attempt
 }
 
 // neighbour is a predecessor or a successor of the described node, with the edge between the two nodes and the state of this edge.
@@ -104,7 +104,7 @@ func (c *call) node() (any, error) {
 	_, noComposite := c.target.Inside(path)
 	reply := nodeReply{
 		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: kind, Composite: noComposite == nil,
-		Groups: n.Groups, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
+		Groups: n.Groups, Flags: flagsOf(res), Hit: c.hit(res.Hit), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
 		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res), Undone: c.undone(res), Usage: res.Usage,
 	}
 	reply.Upstream, reply.Following = c.neighbours(at)
@@ -151,7 +151,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	}
 	params, open, err := c.target.Inputs(path)
 	if err != nil {
-		return // a function of the host panicked while copying
+		return // a function of the host panicked while the values were copied
 	}
 	for name, v := range params {
 		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
@@ -165,7 +165,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	reply.Inputs = reply.Inputs[:min(len(reply.Inputs), mostInputs)]
 }
 
-// decision returns the answer that a gate received, as far as the client may see it.
+// decision returns the parts of a gate's answer that the client may see.
 func (c *call) decision(path string, d *kahn.Decision) *answered {
 	if d == nil {
 		return nil
@@ -205,7 +205,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
 }
 
-// plain reduces an error to the text that the client may see.
+// plain returns an error with only the text that the client may see.
 func (c *call) plain(path string, err error) error {
 	if shown := c.shownError(path, err); shown != "" {
 		return plainError(shown)
@@ -229,9 +229,6 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 		if x.is {
 			list = append(list, x.name)
 		}
-	}
-	if res.Hit != nil {
-		list[0] += fmt.Sprintf(": run %s, %s", res.Hit.Run, res.Hit.At.UTC().Format(time.DateTime+"Z"))
 	}
 	return list
 }

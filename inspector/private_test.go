@@ -22,8 +22,7 @@ import (
 
 const secret = "S3CRET"
 
-// secrets returns a desk with a run that has a secret in every place where user code can put a text, and a store with
-// another such run.
+// secrets returns a desk. Its run, and a run in its store, have a secret in every place where user code can put a text.
 func secrets(t *testing.T, o Options) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}
@@ -82,7 +81,8 @@ func secrets(t *testing.T, o Options) *desk {
 // sentinels are errors of package kahn that a function of the host may wrap.
 var sentinels = map[string]error{"bad_value": kahn.ErrBadValue, "graph_changed": kahn.ErrGraphChanged, "not_due": kahn.ErrNotDue, "not_ended": kahn.ErrDuplicateRun, "unknown_node": kahn.ErrUnknownNode}
 
-// Errors of the host that wrap an error of package kahn have that error's code, and the host's texts.
+// If an error of the host wraps an error of package kahn, the response has the code of kahn's error, and the text of the host's
+// error.
 func TestErrorsOfTheHostThatWrapASentinel(t *testing.T) {
 	t.Parallel()
 	without := Options{Authorize: func(_ *http.Request, a Action) error {
@@ -109,7 +109,7 @@ func TestErrorsOfTheHostThatWrapASentinel(t *testing.T) {
 	}
 }
 
-// everything requests every response about every node, in both runs, including error responses.
+// everything requests every response about every node of both runs, including error responses.
 func (d *desk) everything(each func(where, body string)) {
 	for i := range routes {
 		x := &routes[i]
@@ -153,7 +153,7 @@ func (d *desk) everything(each func(where, body string)) {
 	}
 }
 
-// For clients without ViewData, data is in no response, no error response and no header.
+// A client without ViewData gets no data: not in responses, error responses or headers.
 func TestNothingLeaksWithoutViewData(t *testing.T) {
 	t.Parallel()
 	d := secrets(t, Options{Authorize: func(_ *http.Request, a Action) error {
@@ -165,7 +165,7 @@ func TestNothingLeaksWithoutViewData(t *testing.T) {
 	d.everything(func(where, body string) { require.NotContains(t, body, secret, where) })
 }
 
-// A Redact that hides everything hides everything, everywhere.
+// If Redact hides every value, no response has any.
 func TestNothingLeaksPastRedact(t *testing.T) {
 	t.Parallel()
 	d := secrets(t, Options{Redact: func(*http.Request, Value) any { return "hidden" }})
@@ -187,7 +187,7 @@ func TestNothingLeaksPastRedact(t *testing.T) {
 	}
 }
 
-// Everything in a stream needs only View.
+// A client with only View gets no data through the stream.
 func TestNothingLeaksThroughTheStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestNothingLeaksThroughTheStream(t *testing.T) {
 	})
 }
 
-// The ETag of a response depends only on what the client may see: it does not reveal whether hidden data has changed.
+// The ETag of a response depends only on what the client may see, so it does not reveal that hidden data has changed.
 func TestETagTellsNothingHidden(t *testing.T) {
 	t.Parallel()
 	for _, may := range []bool{false, true} {
@@ -230,7 +230,7 @@ func TestETagTellsNothingHidden(t *testing.T) {
 		})
 		for path, shows := range map[string]bool{ // whether the response has values
 			"api/v1/node" + queried("run", d.id(), "path", "fetch"): true,
-			"api/v1/gates":                          false,
+			"api/v1/gates":                          true, // the outputs of the predecessors
 			"api/v1/state" + queried("run", d.id()): false,
 			"api/v1/run" + queried("run", d.id()):   false,
 		} {
@@ -253,7 +253,7 @@ func TestETagTellsNothingHidden(t *testing.T) {
 		}
 	}
 
-	// An ETag does not bypass Authorize.
+	// A matching ETag does not bypass Authorize.
 	refuse := false
 	d := newDesk(t, func(o *Options) {
 		o.Authorize = func(*http.Request, Action) error {
@@ -271,8 +271,7 @@ func TestETagTellsNothingHidden(t *testing.T) {
 	}
 }
 
-// Functions of the host that panic make the handler refuse. Each action leaves an audit record, even if its goroutine
-// ends.
+// If a function of the host panics, the handler refuses the request. Each action leaves an audit record, even if its goroutine ends.
 func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 	t.Parallel()
 	var authorize, actor bool
@@ -310,7 +309,7 @@ func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 	require.NoError(t, err)
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("Idempotency-Key", "ends")
-	if res, err := http.DefaultClient.Do(q); err == nil { // net/http responds with an empty body, or cuts the connection
+	if res, err := http.DefaultClient.Do(q); err == nil { // net/http sends an empty body or cuts the connection
 		require.NoError(t, res.Body.Close())
 	}
 	again := d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=ends", "{}", func(q *http.Request) { q.Header.Set("Idempotency-Key", "ends") })

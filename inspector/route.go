@@ -25,8 +25,8 @@ type route struct {
 	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
 	media        string
 	serve        func(*call) (any, error)
-	live         bool // the endpoint works only if the Runner has the run
-	open         bool // the endpoint needs neither a token nor a key
+	live         bool // whether the endpoint works only for runs of the Runner
+	open         bool // whether the endpoint needs neither a token nor a key
 }
 
 // Parameters that several routes have.
@@ -65,13 +65,13 @@ func names[T interface {
 	return list
 }
 
-// orPosted is part of the descriptions of actions on runs of other processes.
+// orPosted is the part of a description about actions on runs that another process performs.
 const orPosted = " For a run that another process performs it posts a request into the store, if that is a store.Inbox: the status of the answer is requested then, and the run lists the request until it has taken it."
 
 // routes are the endpoints, relative to the mount.
 var routes []route
 
-func init() { // set in init, since the functions for openapi.json and info refer to routes
+func init() { // set in init to avoid an initialization cycle: the functions for openapi.json and info refer to routes
 	routes = []route{
 		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
 		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},
@@ -137,10 +137,11 @@ type call struct {
 	r      *http.Request
 	route  *route
 	query  query
-	body   any     // a pointer to the decoded body of a POST
-	target subject // the run that the query names; nil if the query names no run
-	who    *string // who makes the request; nil before Actor was called
-	data   *bool   // whether the client may ViewData; nil before Authorize was called with ViewData
+	body   any       // a pointer to the decoded body of a POST
+	target subject   // the run that the query names; nil if the query names no run
+	who    *string   // who makes the request; nil until Actor is called
+	edges  adjacency // for a list of gates: the edges of the plans that were read; nil otherwise
+	data   *bool     // whether the client may ViewData; nil until Authorize is called with ViewData
 }
 
 // prepare authorizes a request, decodes its query and, if it is not a POST, finds its run.
@@ -154,7 +155,7 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if c.route.method == http.MethodPost {
-		return nil // the method write looks for the run later, after it has looked for a kept response
+		return nil // for a POST, the method write finds the run, after it has looked for a kept response
 	}
 	return c.findRun()
 }
@@ -175,7 +176,7 @@ func (c *call) findRun() error {
 		switch {
 		case err == nil:
 			c.target = s
-		case ok: // the store could not load the run, but the Runner has it
+		case ok: // the store failed to load the run, but the Runner has the run
 			c.target = run
 		default:
 			return err

@@ -3,6 +3,7 @@ package inspector
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,8 +19,8 @@ type infoReply struct {
 	Actions   []Action `json:"actions"`
 	Workflows []string `json:"workflows"` // workflows that can be started
 	Known     []string `json:"known"`     // workflows of existing runs
-	Stored    bool     `json:"stored"`    // there is a store
-	Schedules bool     `json:"schedules"` // there is a Scheduler
+	Stored    bool     `json:"stored"`    // whether there is a store
+	Schedules bool     `json:"schedules"` // whether there is a Scheduler
 	Limits    limits   `json:"limits"`
 	Counts    counts   `json:"counts"`
 	Actor     string   `json:"actor,omitempty"`
@@ -31,7 +32,7 @@ type limits struct {
 	Slots   int `json:"slots,omitempty"`
 }
 
-// counts has the number of runs in each status.
+// counts maps each status to the number of runs in it.
 type counts map[string]int
 
 func (c *call) info() (any, error) {
@@ -61,7 +62,7 @@ type runRow struct {
 	Workflow string         `json:"workflow"`
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
-	Cause    string         `json:"cause,omitempty"`
+	Cause    string         `json:"cause,omitempty"` // why the run was stopped as a whole, such as cancel_run
 	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
 	Compensation string `json:"compensation,omitempty"`
 	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks running attempts.
@@ -71,10 +72,15 @@ type runRow struct {
 	Ended   string     `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
+	// Remaining is about how long a live run will still take, without waits for answers; nil if that is not known. RemainingWaits means that
+	// a node that has not ended waits for an answer, or is a gate.
+	Remaining      *float64 `json:"remaining_ms,omitempty"`
+	RemainingWaits bool     `json:"remaining_waits,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
 	// performs.
 	Gone string `json:"gone,omitempty"`
-	// Counts has the number of the graph's nodes in each status. Nodes is the number of all nodes, and Done the number of ended nodes.
+	// Counts maps each status to the number of the graph's nodes in it. Nodes is the number of all nodes, and Done the number of ended
+	// nodes.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
 	Done   int            `json:"done"`
@@ -82,19 +88,28 @@ type runRow struct {
 	Waiting []string `json:"waiting,omitempty"`
 	Waits   int      `json:"waits,omitempty"`
 	Failed  []string `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
-	Error   string   `json:"error,omitempty"`  // the first line of the first failure
-	First   uint64   `json:"first"`            // First and Last are the ids of the first and the last event that is kept
-	Last    uint64   `json:"last"`
+	Error   string   `json:"error,omitempty"`  // the first line of the error that caused the first failure
+	// ErrorPath is the path of the node whose error is in Error: a failed node, or a node inside it that caused the failure.
+	ErrorPath string `json:"error_path,omitempty"`
+	// StoppedBy and StopReason say who asked a run that was cancelled or aborted to stop, and why; only for clients that may view_data.
+	StoppedBy  string `json:"stopped_by,omitempty"`
+	StopReason string `json:"stop_reason,omitempty"`
+	First      uint64 `json:"first"` // First and Last are the ids of the first and the last event that is kept
+	Last       uint64 `json:"last"`
 	// Actions are the actions that the run's status allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
 	// failed.
 	Actions []string `json:"actions"`
-	// Stored means that only the store has the run. Note says what the row lacks.
+	// Stored means that the run is only in the store and not in the Runner. Note says what the row lacks.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
 	// Requests are the last few requests that a stored run has not applied yet or has refused.
 	Requests []requestRow `json:"requests,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
+	// Key and Priority order the pending runs of a store; Key is only for clients that may view_data.
+	Key      string   `json:"key,omitempty"`
+	Priority int      `json:"priority,omitempty"`
+	Line     *lineRow `json:"line,omitempty"` // of a pending run, if the request is for this run
 	// Left means that this process has left the run before the run ended: the run may continue in another process.
 	Left bool `json:"left,omitempty"`
 }
@@ -170,7 +185,7 @@ func (c *call) runs() (any, error) {
 	}
 	for _, x := range list {
 		row := c.h.rowOf(x.run, x.at)
-		c.addError(&row, x.run)
+		c.addCause(&row, x.run)
 		reply.Runs = append(reply.Runs, row)
 	}
 	return reply, nil
@@ -184,11 +199,18 @@ func (c *call) run() (any, error) {
 func (c *call) row() (row runRow) {
 	if s := c.stored(); s != nil {
 		row = c.h.storedRow(s)
-		row.Requests = c.requests(s, "")
+		row.Requests, row.Priority, row.Line = c.requests(s, ""), s.row.Priority, s.line
+		if s.row.Key != "" && c.mayViewData() {
+			row.Key = c.shownText(Value{Kind: Key, Value: s.row.Key})
+		}
 	} else {
 		row = c.h.rowOf(c.live(), c.h.arrivalOf(c.live()))
+		row.Line = c.h.lineOf(c.live())
 	}
-	c.addError(&row, c.target)
+	if c.h.Visible != nil {
+		row.Line = nil // the line counts runs that the client may not see
+	}
+	c.addCause(&row, c.target)
 	return row
 }
 
@@ -225,6 +247,7 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 		row.Millis = took(run.Started(), lastEnd(run, run.Started()))
 	}
 	row.addWaits(run)
+	row.addForecast(run)
 	return row
 }
 
@@ -244,7 +267,7 @@ func compensationName(c kahn.Compensation) string {
 	return c.String()
 }
 
-// over reports whether a run no longer does anything: it has ended, or was left.
+// over reports whether a run has ended or was left.
 func over(run subject) bool {
 	if live, ok := run.(*kahn.Run); ok {
 		select {
@@ -283,18 +306,6 @@ func (row *runRow) addWaits(run subject) {
 		if row.Waits++; row.Waits <= few {
 			row.Waiting = append(row.Waiting, wait.Node)
 		}
-	}
-}
-
-// addError adds the first failure of an ended run if the client may see that failure.
-func (c *call) addError(row *runRow, run subject) {
-	if len(row.Failed) == 0 {
-		return
-	}
-	if res, err := run.Node(row.Failed[0]); err == nil {
-		in := *c
-		in.target = run
-		row.Error = firstLine(in.shownError(row.Failed[0], res.Err))
 	}
 }
 
@@ -358,17 +369,20 @@ type gate struct {
 	Kind     string   `json:"kind,omitempty"`
 	Since    string   `json:"since,omitempty"`
 	Deadline string   `json:"deadline,omitempty"`
-	Choices  []string `json:"choices,omitempty"` // empty: any answer
-	Info     *value   `json:"info,omitempty"`
-	Stored   bool     `json:"stored,omitempty"` // only the store has the run
+	Choices  []string `json:"choices,omitempty"` // the answers to offer; empty: any answer
+	// Schema is the JSON Schema of the answers, if the gate has one.
+	Schema json.RawMessage `json:"schema,omitempty"`
+	Info   *value          `json:"info,omitempty"`
+	Bases  []basis         `json:"bases,omitempty"`  // the values on which a person decides; set only in the list of gates
+	Stored bool            `json:"stored,omitempty"` // the run is only in the store and not in the Runner
 }
 
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are ended runs with a failed compensation, which an operator must repeat, or whose effects an operator must undo by
-	// hand. Failed is the number of such runs. If the store has more than a page of such runs, Failed lacks the runs that only the Runner
-	// has, and with Options.Visible also the runs of all further pages.
+	// Compensations are ended runs with a failed compensation: an operator must repeat the compensation, or undo the effects by hand. Failed
+	// is the number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner and,
+	// with Options.Visible, the runs on further pages of the store.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	Note          string     `json:"note,omitempty"` // what the response lacks
@@ -377,6 +391,7 @@ type gatesReply struct {
 func (c *call) gates() (any, error) {
 	reply := gatesReply{Gates: []gate{}, Compensations: []undoTask{}}
 	limit := c.query.numbers["limit"]
+	c.edges = adjacency{}
 	add := func(run subject) {
 		if over(run) {
 			return
@@ -385,7 +400,9 @@ func (c *call) gates() (any, error) {
 		in.target = run
 		for _, wait := range run.Waiting() {
 			if reply.Total++; len(reply.Gates) < limit {
-				reply.Gates = append(reply.Gates, in.gate(wait))
+				g := in.gate(wait)
+				g.Bases = in.bases(g.Run, g.Path, in.basesOf(g.Path))
+				reply.Gates = append(reply.Gates, g)
 			}
 		}
 	}
@@ -411,7 +428,8 @@ func (c *call) gate(wait kahn.Wait) gate {
 		g.Label, g.Kind = res.Label, res.Kind
 	}
 	if why, err := c.target.Why(wait.Node); err == nil {
-		g.Choices = why.Choices
+		at, _ := find(c.target, wait.Node) // if the plan is unknown, the place has no plan
+		g.Choices, g.Schema = c.offered(at, why.Choices), answerSchema(at)
 	}
 	if wait.Info != nil {
 		g.Info = c.shown(Value{Path: wait.Node, Kind: Info, Value: wait.Info})

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	nextTicks = 5 // of each schedule
+	nextTicks = 5 // the number of next ticks listed for each schedule
 	lastRuns  = 10
 )
 
-// schedulesReply has the schedules in the Scheduler's store.
+// schedulesReply lists the schedules in the Scheduler's store.
 type schedulesReply struct {
 	Schedules []scheduleRow `json:"schedules"`
 	Now       string        `json:"now"`
@@ -36,6 +36,8 @@ type scheduleRow struct {
 	Overlap  string   `json:"overlap"`
 	Paused   bool     `json:"paused,omitempty"`
 	Next     []string `json:"next"` // the next ticks; none while the schedule is paused
+	// Queue is set if Options.Store is the Scheduler's store and no live process serves the queue of the schedule's runs.
+	Queue *queueRow `json:"queue,omitempty"`
 	// Last are the latest runs that began or ended, the newest first.
 	Last []scheduleRun `json:"last"`
 }
@@ -58,8 +60,11 @@ func (c *call) schedules() (any, error) {
 		return nil, errNoSchedules
 	}
 	var list []schedule.Status
+	var unclaimable []store.QueueState
 	err := c.h.contain(c.r, "Scheduler.List", func() (err error) {
-		list, err = c.h.Scheduler.List(c.r.Context(), nextTicks, lastRuns)
+		if list, err = c.h.Scheduler.List(c.r.Context(), nextTicks, lastRuns); err == nil {
+			unclaimable, err = c.h.unclaimable(c.r.Context())
+		}
 		return err
 	})
 	if err != nil {
@@ -67,7 +72,13 @@ func (c *call) schedules() (any, error) {
 	}
 	reply := schedulesReply{Schedules: []scheduleRow{}, Now: stamp(time.Now())}
 	for i := range list {
-		reply.Schedules = append(reply.Schedules, c.scheduleRowOf(&list[i]))
+		row := c.scheduleRowOf(&list[i])
+		for _, q := range unclaimable {
+			if q.Queue == (store.Queue{Workflow: row.Workflow}) { // the runs of schedules have no plan
+				row.Queue = queueRowOf(q)
+			}
+		}
+		reply.Schedules = append(reply.Schedules, row)
 	}
 	return reply, nil
 }

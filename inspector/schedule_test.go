@@ -66,7 +66,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// What a function of the host says about a tick is data. Without a Scheduler there are no schedules.
+// What the host's Inputs function returns or reports about a tick is data, which needs ViewData. Without a Scheduler there are no schedules.
 func TestSchedulesArePrivate(t *testing.T) {
 	t.Parallel()
 	var s *schedule.Scheduler
@@ -98,4 +98,26 @@ func TestSchedulesArePrivate(t *testing.T) {
 	d = newDesk(t, nil)
 	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/schedules", "").Code)
 	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/schedule/run?schedule=x", "{}").Code)
+}
+
+// TestSchedulesThatNoProcessServes requires that a schedule is marked if no process serves the runs of its ticks.
+func TestSchedulesThatNoProcessServes(t *testing.T) {
+	t.Parallel()
+	memory := &store.Memory{}
+	g := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "n"})
+	rn := &kahn.Runner{}
+	s, err := schedule.New(rn, kahn.Service{Store: memory, Workflows: []kahn.Workflow{{Graph: g, Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}},
+		schedule.Schedule{Name: "nightly", Workflow: "report", Cron: "30 2 * * *"})
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(t.Context()) }()
+	shown := func() *desk { return newDesk(t, func(o *Options) { o.Scheduler, o.Store = s, memory }) }
+	d := shown()
+	require.Eventually(t, func() bool { return len(get[schedulesReply](d, "api/v1/schedules").Schedules) == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Nil(t, get[schedulesReply](shown(), "api/v1/schedules").Schedules[0].Queue)
+	require.NoError(t, rn.Shutdown(t.Context()))
+	require.NoError(t, <-served)
+	row := get[schedulesReply](shown(), "api/v1/schedules").Schedules[0]
+	require.NotNil(t, row.Queue)
+	require.Equal(t, []any{"report", "", 1}, []any{row.Queue.Workflow, row.Queue.Plan, row.Queue.Runs})
 }

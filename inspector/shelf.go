@@ -43,7 +43,7 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 		if s.loads == nil {
 			s.loads = map[string]*loading{}
 		}
-		if len(s.loads) < mostLoads { // with too many loads, other requests for the run do not wait for this load, and load the run themselves
+		if len(s.loads) < mostLoads { // if there are too many loads, this one is not shared: each request loads the run for itself
 			s.loads[id] = x
 		}
 		s.mu.Unlock()
@@ -112,6 +112,9 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	if err == nil {
 		s.unclaimable, err = h.unclaimable(ctx)
 	}
+	if err == nil {
+		s.line, err = h.storedLineOf(ctx, s.row)
+	}
 	return s, err
 }
 
@@ -131,7 +134,7 @@ func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapsho
 	return kahn.ReadSnapshot(ctx, loaded{run: row}, row.ID)
 }
 
-// In place of an error of the store, clients get one of these.
+// Clients get one of these errors in place of an error of the store.
 var (
 	errNoAnswer = &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}

@@ -28,6 +28,7 @@ type storedRun struct {
 	requests    []store.PostedRequest // the last few requests that wait or were refused
 	unclaimable []store.QueueState    // queues that no live process serves
 	held        tenure                // whether a process performs the run
+	line        *lineRow              // nil unless the run is pending
 }
 
 // tenure says whether a process performs a stored run that has begun and not ended.
@@ -124,7 +125,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph and the nodes in them. If two nodes have the same path, places has the outer one.
+// add adds the nodes of one graph and the nodes inside them. If two nodes have the same path, places contains the outer node.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -161,7 +162,7 @@ func (s *storedRun) Name() string           { return s.row.Workflow }
 func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
 func (s *storedRun) Started() time.Time     { return s.started }
 
-// Plan returns the plan of the run; nil if Options.Workflows does not have the plan.
+// Plan returns the plan of the run, or nil if Options.Workflows lacks it.
 func (s *storedRun) Plan() *kahn.Plan {
 	if s.workflow == nil {
 		return nil
@@ -207,7 +208,8 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns the type as which the page draws a node whose plan is unknown, and whether the node may have nodes inside.
+// shape returns the type by which the page chooses the picture of a node whose plan is unknown, and whether the node may have nodes
+// inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -250,7 +252,7 @@ func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
 	}
 }
 
-// Inside returns what the store has of the nodes in a composite.
+// Inside returns the stored data of the nodes in a composite.
 func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	x, err := s.place(path)
 	switch {
@@ -310,8 +312,8 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
-// due reports whether the run has something to do that needs no answer: it was left, its process has died, or the time it waited for has
-// come. If the store does not know whether a process performs the run, another process may be performing it.
+// due reports whether the run can continue without an answer: it was left, its process has died, or the time for which it waited has
+// come. If the store does not know whether a process performs the run, due may return true although another process performs it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:

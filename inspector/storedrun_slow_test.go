@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// slowStore counts loaded runs, and may return damaged ones.
+// slowStore counts how often runs are loaded, and may return damaged runs.
 type slowStore struct {
 	*store.Memory
 	loads  int
@@ -39,8 +39,7 @@ func (s *slowStore) Load(ctx context.Context, id string) (*store.Run, error) {
 	return run, err
 }
 
-// When several pages ask for the same run at once, it is loaded once. Details of the store's errors go only to the
-// log.
+// When several pages ask for the same run at once, it is loaded once. Clients do not see the details of the store's errors, which go to the log.
 func TestStoredRunIsLoadedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +73,7 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 				}
 			})
 		}
-		leave() // the other requests get the response nevertheless
+		leave() // the other requests must still get the response
 		pages.Wait()
 		require.Equal(t, 1, db.loads)
 		time.Sleep(2 * shelfTime)
@@ -101,7 +100,7 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 	})
 }
 
-// If two people answer a stored run at the same time, the second sees who was first. Answers to two gates are both accepted.
+// If two people answer a stored run at the same time, the second one learns who was first. Answers to two gates are both accepted.
 func TestStoredAnswersAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	g := (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "one", Kind: kahn.KindGate}, kahn.Node{ID: "two", Kind: kahn.KindGate}, kahn.Node{ID: "review", Kind: kahn.KindGate}, kahn.Node{ID: "flaky", Kind: kahn.KindGate})
@@ -128,7 +127,7 @@ func TestStoredAnswersAtTheSameTime(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusAccepted: 2, http.StatusConflict: 1}, codes)
 }
 
-// If a Perform hangs, actions on its run wait as long as their clients do. Actions on other runs do not wait.
+// If the host's Perform function hangs, an action on its run waits until the client gives up. Actions on other runs do not wait.
 func TestPerformThatHangs(t *testing.T) {
 	t.Parallel()
 	hangs, free := make(chan struct{}), make(chan struct{})
@@ -185,7 +184,7 @@ func TestPerformThatHangs(t *testing.T) {
 	require.Contains(t, []int{http.StatusAccepted, http.StatusConflict}, code, "the turn has come")
 }
 
-// A temporary error is not kept for the key.
+// A temporary error is not the response to a later request with the same key.
 func TestRepeatedAfterALease(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
@@ -200,10 +199,10 @@ func TestRepeatedAfterALease(t *testing.T) {
 	require.Empty(t, header.Get("Idempotent-Replay"))
 }
 
-// stuckStore confirms no commit while it is stuck.
+// stuckStore is a store whose Commit does not return while it is stuck.
 type stuckStore struct {
 	*store.Memory
-	stuck chan struct{} // closed when it is no longer stuck; nil: it is not stuck
+	stuck chan struct{} // closed to release the store; nil if the store is not stuck
 }
 
 func (s *stuckStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
@@ -213,7 +212,8 @@ func (s *stuckStore) Commit(ctx context.Context, lease store.Lease, c store.Comm
 	return s.Memory.Commit(ctx, lease, c)
 }
 
-// An answer that the store is slow to confirm is not confirmed to the client. Repeating it is the same answer.
+// If the store takes too long to confirm an answer, the client gets no confirmation. If the client repeats the answer, it counts as the same
+// answer.
 func TestAnswerThatIsConfirmedLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,6 +243,6 @@ func TestAnswerThatIsConfirmedLate(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, code, body)
 		res, err := run.Wait()
 		require.NoError(t, err)
-		require.Equal(t, 1.0, res.Output)
+		require.Equal(t, 1.0, res.Output())
 	})
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// elsewhere is a run that another process began and left, and a handler over its store.
+// elsewhere has a run that another process began and left, and a handler for the store of that run.
 type elsewhere struct {
 	*desk
 	memory *store.Memory
 	graph  *kahn.Graph
 	plan   *kahn.Plan
-	rn     *kahn.Runner // of this process
+	rn     *kahn.Runner // the Runner of this process
 }
 
 // noInbox is a store that takes no requests.
@@ -62,7 +62,7 @@ func newElsewhere(t *testing.T, g *kahn.Graph, change func(*elsewhere, *Options)
 	run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory))
 	require.NoError(t, err)
 	if _, known := run.NodeStatus("review"); known {
-		for _, path := range []string{"review", "flaky", "each", "mail"} { // otherwise Leave keeps nodes from starting that have not begun
+		for _, path := range []string{"review", "flaky", "each", "mail"} { // wait for these nodes, since no further node begins after Leave
 			if _, known := run.NodeStatus(path); known {
 				_, err = run.WaitFor(t.Context(), path, kahn.Suspended, kahn.Retrying, kahn.Completed, kahn.Failed)
 				require.NoError(t, err)
@@ -95,7 +95,7 @@ func (x *elsewhere) status(id string) kahn.RunStatus {
 	return stored.Status
 }
 
-// A run that only the store has is shown like a run of the Runner, by its plan.
+// If the handler has the plan of a stored run, it shows the run like a run of the Runner.
 func TestStoredRun(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -158,8 +158,7 @@ func TestStoredRun(t *testing.T) {
 	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/node"+queried("run", "order 17", "path", "review/x"), "").Code)
 }
 
-// Without its plan a run is shown as a list of its nodes, and the response says what is missing and why. No action is
-// possible.
+// Without the plan, the handler shows a stored run as a list of nodes, and the response says what is missing and why. No action is possible.
 func TestStoredRunWithoutPlan(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Workflows, o.Runner, o.Store = nil, nil, noInbox{x.memory} })
@@ -186,7 +185,7 @@ func TestStoredRunWithoutPlan(t *testing.T) {
 	require.Equal(t, kahn.RunSuspended, x.status("order 17"))
 }
 
-// An answer to a stored run is checked before anything runs, and is in the store when it is accepted.
+// An answer to a stored run is checked before the run continues, and is stored when it is accepted.
 func TestStoredSignal(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
@@ -211,7 +210,7 @@ func TestStoredSignal(t *testing.T) {
 	require.Contains(t, x.audit.String(), "action=signal actor=ann")
 }
 
-// A run that has not begun is cancelled without a step; a waiting run continues, and is cancelled.
+// If a stored run has not begun, it is cancelled without calling a step. If it waits, it continues and is cancelled.
 func TestStoredCancel(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -246,7 +245,7 @@ func TestStoredCancel(t *testing.T) {
 	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/cancel"+queried("run", "order 17"), "{}").Code)
 }
 
-// A stored run that was left in the middle does not count as waiting for an answer, and continues here.
+// A stored run that was left while it was running does not count as waiting for an answer. This process can continue it.
 func TestStoredRunThatWasLeft(t *testing.T) {
 	t.Parallel()
 	first := make(chan struct{})
@@ -285,10 +284,10 @@ func TestStoredRunThatWasLeft(t *testing.T) {
 	run, _ := x.rn.Run("left")
 	res, err := run.Wait()
 	require.NoError(t, err)
-	require.Equal(t, []any{0, 1, 2}, res.Output)
+	require.Equal(t, []any{0, 1, 2}, res.Output())
 }
 
-// A stored run that has ended can be redriven and forked here, after a preview.
+// This process can redrive and fork a stored run that has ended, after a preview.
 func TestStoredRedriveAndFork(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -323,7 +322,7 @@ func TestStoredRedriveAndFork(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "mended"}, res.RedriveRequest)
 	require.Equal(t, kahn.RunCompleted, x.status("order 17"))
-	// A run of the Runner can be forked, too.
+	// A run of the Runner can also be forked.
 	require.NoError(t, json.Unmarshal(x.post("api/v1/fork", `{"nodes":["c"]}`, "run", "order 18"), &made))
 	run, _ = x.rn.Run(made.Run)
 	_, err = run.Wait()
@@ -332,7 +331,7 @@ func TestStoredRedriveAndFork(t *testing.T) {
 	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/fork"+queried("run", "order 17"), `{"nodes":["z"]}`).Code)
 }
 
-// Values of a store are decoded by the codec, passed to Redact, and shown only to clients that may view_data.
+// Stored values are decoded by the codec, passed to Redact, and shown only to clients with ViewData.
 func TestStoredValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -380,7 +379,7 @@ type brokenCodec struct{}
 func (brokenCodec) Encode(any) (json.RawMessage, error) { return nil, kahn.ErrNotEncodable }
 func (brokenCodec) Decode(json.RawMessage) (any, error) { panic("no") }
 
-// A run without a name is forked by its own plan, even if other plans have no name either.
+// A run of a graph without a name is forked with its own plan, even if other plans have no name either.
 func TestForkWithoutAName(t *testing.T) {
 	t.Parallel()
 	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -392,8 +391,8 @@ func TestForkWithoutAName(t *testing.T) {
 	require.Equal(t, "plan_unknown", unknown.refusal(http.StatusConflict, http.MethodGet, "api/v1/fork"+queried("run", "order 17"), "").Code)
 }
 
-// If an answered stored run must wait for other runs, the answer is confirmed when it begins. A pending run takes no answers before
-// that.
+// If an answered run must wait for other runs before it continues, the answer is confirmed when the run begins. A pending run takes no answers
+// before that.
 func TestStoredSignalBehindOthers(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, _ *Options) { x.rn.MaxRuns = 1 })
@@ -437,7 +436,7 @@ func TestStoredEvents(t *testing.T) {
 	want := get[logReply](live, "api/v1/log", "run", "r", "level", "debug")
 	have := get[logReply](stored, "api/v1/log", "run", "r", "level", "debug")
 	require.NotEmpty(t, want.Lines)
-	for i := range want.Lines { // a stored event has the step's error, without the node around it
+	for i := range want.Lines { // a stored event has the error of the step without the name of the node
 		want.Lines[i].Text = strings.Replace(want.Lines[i].Text, `node "b": step_error: `, "", 1)
 	}
 	require.Equal(t, want, have)
@@ -454,7 +453,7 @@ func TestStoredEvents(t *testing.T) {
 	require.Equal(t, want.Last, get[runRow](stored, "api/v1/run", "run", "r").Last)
 }
 
-// states is a store that has the states of runs as snapshots instead of records.
+// states is a store that has snapshots of runs, but no records.
 type states struct{ *store.Memory }
 
 func (s states) Load(ctx context.Context, run string) (*store.Run, error) {
@@ -469,7 +468,7 @@ func (s states) ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, e
 	return kahn.ReadSnapshot(ctx, s.Memory, run)
 }
 
-// A store without records shows the run in the state of its snapshot.
+// If a store has no records, the handler shows the run's snapshot.
 func TestStoreOfSnapshots(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = states{x.memory} })
@@ -485,7 +484,7 @@ func TestStoreOfSnapshots(t *testing.T) {
 	}
 }
 
-// mailing sends a letter for each item, and fails for the second one until that is mended.
+// mailing returns a graph that sends a letter for each item. The second item fails until it is marked in mended.
 func mailing(mended *sync.Map) *kahn.Graph {
 	return (&kahn.Graph{Name: "letters"}).Add(
 		kahn.Node{ID: "each", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "eve"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -498,7 +497,7 @@ func mailing(mended *sync.Map) *kahn.Graph {
 	)
 }
 
-// Paths name nodes in composites in a redrive and in its preview, and an item offers its redrive.
+// In a redrive and in its preview, nodes inside composites are named by their paths. The page offers the redrive of a single item.
 func TestRedriveByPath(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -520,8 +519,8 @@ func TestRedriveByPath(t *testing.T) {
 	x.post("api/v1/redrive", `{"nodes":["each[0]"]}`, "run", "order 17")
 }
 
-// A redrive of an ended stored run that another process performs is posted as a request. The page shows the request until that process has
-// taken it.
+// If another process performs a stored run, a redrive of the run is posted as a request. The page shows the request until that process has taken
+// it.
 func TestStoredRedriveByRequest(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -539,7 +538,7 @@ func TestStoredRedriveByRequest(t *testing.T) {
 	rows := get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 	require.Len(t, rows, 1)
 	require.Equal(t, []any{store.KindRedrive, store.RequestWaiting, "ann", "he has moved"}, []any{rows[0].Kind, rows[0].Status, rows[0].By, rows[0].Comment})
-	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // the other process
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // plays the other process
 	require.NoError(t, err)
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "he has moved"}, res.RedriveRequest)
 	require.Equal(t, kahn.RunCompleted, x.status("order 17"))

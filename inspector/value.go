@@ -63,8 +63,11 @@ func (h *handler) decode(raw jsonValue) (value any) {
 	return value
 }
 
-// shown returns a value as the client may see it; nil if the client may not see values.
-func (c *call) shown(v Value) *value {
+// shown returns a value as the client may see it, or nil if the client may not see values.
+func (c *call) shown(v Value) *value { return c.shownWithin(v, shownValue) }
+
+// shownWithin is like shown, but with the maximum size `most`. Of a longer value, it returns the beginning of the text.
+func (c *call) shownWithin(v Value, most int) *value {
 	if !c.mayViewData() {
 		return nil
 	}
@@ -75,10 +78,10 @@ func (c *call) shown(v Value) *value {
 	case err != nil:
 		x.Text = clip(foreign.ValueText(shown), shownText)
 		x.Bytes = len(x.Text)
-	case len(data) <= shownValue:
+	case len(data) <= most:
 		x.JSON = data
 	default:
-		x.Text, x.Truncated = clip(string(data), shownValue), true
+		x.Text, x.Truncated = clip(string(data), most), true
 	}
 	return x
 }
@@ -93,7 +96,7 @@ func typeName(v any) string {
 
 const (
 	mostDepth = 10_000     // maximum nesting of an encoded value, because package json needs stack for each level
-	mostParts = 10_000_000 // maximum number of elements, members and pointers, because JSON repeats a part that several values share
+	mostParts = 10_000_000 // maximum number of elements, members and pointers; it limits the size, because JSON repeats parts that values share
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()

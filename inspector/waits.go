@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// waits caches the waits of stored runs, because the whole run must be loaded to find its waits, and every page asks for them.
+// waits caches the waits of stored runs. To find the waits of a run, the handler must load the whole run, and every page asks for the
+// waits.
 type waits struct {
 	mu   sync.Mutex
 	turn chan struct{} // closed when the loads in flight have ended; nil if there are none
@@ -29,7 +30,8 @@ type restingRun struct {
 // restingWait is a node that waits for a signal.
 type restingWait struct {
 	gate
-	info     any  // in its stored form
+	info     any // in its stored form
+	bases    []rawBasis
 	answered bool // an answer was posted that the run has not applied yet
 }
 
@@ -39,7 +41,7 @@ const (
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
-// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded, at all or in time.
+// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded in time.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
@@ -130,11 +132,11 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// restingOf describes the waits of a stored run. The descriptions contain nothing else of the run.
+// restingOf returns the waits of a stored run, without a reference to the run itself.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool)} // data is false, so the waits have no values: they are cached for requests with different permissions
+	in := call{h: h, target: s, data: new(bool), edges: adjacency{}} // data is false, so the waits contain no values: the cache is shared by requests with different permissions
 	for _, wait := range s.Waiting() {
-		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, answered: s.posted(wait.Node) != nil})
+		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, bases: in.basesOf(wait.Node), answered: s.posted(wait.Node) != nil})
 	}
 	return list
 }
@@ -176,8 +178,8 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether the Runner has the run and did not leave it. For a run that was left, the state in the store is more recent,
-// since another process may continue the run.
+// hasAtWork reports whether the Runner has the run and has not left it. For a run that the Runner has left, the state in the store may
+// be newer, since another process may continue the run.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)
@@ -214,7 +216,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 		return err
 	})
 	if err != nil {
-		_ = c.h.storeFault(c.r.Context(), err) // called only because it writes a record to the log
+		_ = c.h.storeFault(c.r.Context(), err) // called for its side effect, a record in the log
 		reply.note("The store does not answer as a whole: gates of stored runs may be missing.")
 	} else if !complete {
 		reply.note("Gates of further stored runs are not counted: a run has to be loaded for it.")
@@ -231,6 +233,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 		if g.Stored = true; wait.info != nil {
 			g.Info = c.shown(Value{RunID: g.Run, Path: g.Path, Kind: Info, Value: wait.info})
 		}
+		g.Bases = c.bases(g.Run, g.Path, wait.bases)
 		reply.Gates = append(reply.Gates, g)
 	}
 }
@@ -244,7 +247,7 @@ type storedWait struct {
 	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not applied yet
 }
 
-// addWaits adds the waits to the rows of stored runs. The row of a run that cannot be loaded gets no waits.
+// addWaits adds the waits to the rows of stored runs, except to the rows of runs that cannot be loaded.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

@@ -25,15 +25,16 @@ const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave:
 
 export const mayDo = (verb: Verb) => may(needed[verb])
 
-// asked is the action that waits for confirmation. label is the text of its buttons, if it is more than the name of the verb. goesOn means
-// that a redrive continues a run that has not ended.
-export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string; goesOn?: boolean } | undefined>(undefined)
+// asked is the action that waits for the operator's confirmation: an action on the run, on a node or, for a redrive, on chosen nodes.
+// label is the text of its buttons, if this is not just the name of the verb. goesOn means that a redrive continues a run that has not
+// ended. done is called when the service has accepted the action.
+export const asked = signal<{ verb: Verb; run: string; node?: string; nodes?: string[]; label?: string; goesOn?: boolean; done?: () => void } | undefined>(undefined)
 
 export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode, repeat: texts.repeatUndo, by_hand: texts.undoneByHand }
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
-// said is the screen reader's text for an action that was not rejected.
+// said returns the text that a screen reader reads after an action was accepted.
 export const said = (reply: Partial<Done>) => (reply.status === "requested" ? texts.requested : texts.accepted)
 
 export function Confirm() {
@@ -41,14 +42,14 @@ export function Confirm() {
 	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
 }
 
-function ConfirmDialog({ verb, run, node, label = verbNames[verb], goesOn }: { verb: Verb; run: string; node?: string; label?: string; goesOn?: boolean }) {
+function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, label = verbNames[verb], goesOn, done }: { verb: Verb; run: string; node?: string; nodes?: string[]; label?: string; goesOn?: boolean; done?: () => void }) {
 	const undo = isUndoMode(verb) ? verb : undefined
 	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
 	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
-	const despite = useSignal(false) // an operator has read the server's objection, and repeats the handled failures anyway
+	const despite = useSignal(false) // whether the operator, after reading the server's objection, wants to repeat the handled failures
 	useEffect(() => {
-		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(undo ? "redrive" : verb, { run, node, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
+		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(undo ? "redrive" : verb, { run, node: nodes, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])
 	const close = () => (asked.value = undefined)
 	const perform = async (e: Event) => {
@@ -56,10 +57,11 @@ function ConfirmDialog({ verb, run, node, label = verbNames[verb], goesOn }: { v
 		busy.value = true
 		try {
 			const path = verb === "retry" ? "node/retry" : undo ? "redrive" : verb
-			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			const body = previewed ? { nodes, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
 			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = said(reply)
 			generation.value++
+			done?.()
 			close()
 			if (verb === "fork" && reply.run) location.hash = openRun(reply.run)
 		} catch (err) {

@@ -1,21 +1,34 @@
 import type { Camera, Size } from "./camera"
-import type { Facts } from "./scene"
+import { widest } from "./labels"
+import type { Facts } from "./facts"
 import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 
 // The pictures of statuses and the canvas of the graph, as pure functions.
 
+// Pen has the methods of a canvas with which pictures are drawn. A pen that is not a canvas makes its own paths. Before a shortened text is
+// drawn, such a pen gets the whole text as a hint.
+export type Pen = Pick<CanvasRenderingContext2D,
+	"clearRect" | "save" | "restore" | "scale" | "translate" | "beginPath" | "moveTo" | "lineTo" | "arc" | "closePath" | "roundRect" | "fill" | "stroke" | "fillRect" | "fillText" | "strokeText" | "measureText" |
+	"setLineDash" | "fillStyle" | "strokeStyle" | "lineWidth" | "font" | "textAlign" | "textBaseline"> & { newPath?(): Path2D; hint?(text: string): void }
+
+const newPath = (g: Pen) => g.newPath?.() ?? new Path2D()
+
 export interface Theme { text: string; dim: string; line: string; soft: string; surface: string; panel: string; accent: string; status: Record<string, string> }
 
-export function theme(): Theme {
+// theme returns the colours of the page, or for paper the light colours.
+export function theme(paper = false): Theme {
+	document.documentElement.classList.toggle("paper", paper)
 	const css = getComputedStyle(document.documentElement)
 	const read = (name: string) => css.getPropertyValue(name).trim()
 	const status: Record<string, string> = {}
 	for (const name of Object.keys(badgeLetter)) status[name] = read(`--${name}`)
-	return { text: read("--text"), dim: read("--dim"), line: read("--line"), soft: read("--soft"), surface: read("--surface"), panel: read("--panel"), accent: read("--accent"), status }
+	const t = { text: read("--text"), dim: read("--dim"), line: read("--line"), soft: read("--soft"), surface: read("--surface"), panel: read("--panel"), accent: read("--accent"), status }
+	document.documentElement.classList.remove("paper")
+	return t
 }
 
-// shape traces the shape of a status around a centre: the form shows the status, as the colour does.
+// shape traces the shape of a status around a centre. Each status has its own shape, in addition to its colour.
 export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">, status: string, x: number, y: number, r: number): void {
 	const polygon = (points: number, turn: number, size: number) => {
 		for (let i = 0; i < points; i++) {
@@ -44,11 +57,11 @@ export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">
 	}
 }
 
-// Item is a box: a node, or if it has members a part of a folded group.
+// Item is a box: a node or, if it has members, a part of a folded group.
 export interface Item { path: string; label: string; type: string; group: string; x: number; y: number; w: number; h: number; composite: boolean; members?: string[]; open: boolean; depth: number }
-export interface Line { from: string; to: string; points: number[]; label: string; data: boolean; on: string; box: [number, number, number, number] }
-// Picture is a drawn graph: of identifies the graph, and ms is how long its layout took.
-export interface Picture { of: string; items: Item[]; lines: Line[]; w: number; h: number; ms: number }
+export interface Line { from: string; to: string; points: number[]; label: string; data: boolean; on: string; box: [number, number, number, number]; text?: { x: number; y: number } }
+// Picture is a drawn graph. of identifies the graph, n is the number of the picture in this view, and ms is the time that the layout took.
+export interface Picture { of: string; n: number; items: Item[]; lines: Line[]; w: number; h: number; ms: number }
 
 // detailOf returns what a box shows at a zoom: first its colour, then also its status letter, then its name, and finally
 // more facts.
@@ -56,7 +69,7 @@ export function detailOf(zoom: number): "boxes" | "letters" | "names" | "facts" 
 	return zoom < 0.22 ? "boxes" : zoom < 0.45 ? "letters" : zoom < 1.3 ? "names" : "facts"
 }
 
-export function drawGraph(g: CanvasRenderingContext2D, view: Size, p: Picture, camera: Camera, facts: Facts, selected: string, t: Theme): void {
+export function drawGraph(g: Pen, view: Size, p: Picture, camera: Camera, facts: Facts, selected: string, t: Theme): void {
 	g.clearRect(0, 0, view.w, view.h)
 	g.save()
 	const { zoom } = camera
@@ -80,13 +93,13 @@ export function drawGraph(g: CanvasRenderingContext2D, view: Size, p: Picture, c
 }
 
 // drawBoxes fills boxes in the colours of their statuses, with one path for each status.
-function drawBoxes(g: CanvasRenderingContext2D, items: Item[], facts: Facts, t: Theme): void {
+function drawBoxes(g: Pen, items: Item[], facts: Facts, t: Theme): void {
 	const byStatus = new Map<string, Path2D>()
 	for (const item of items) {
 		if (item.open) continue
 		const s = facts.status(item)
 		let path = byStatus.get(s)
-		if (!path) byStatus.set(s, (path = new Path2D()))
+		if (!path) byStatus.set(s, (path = newPath(g)))
 		path.rect(item.x, item.y, item.w, item.h)
 	}
 	for (const [s, path] of byStatus) {
@@ -95,12 +108,12 @@ function drawBoxes(g: CanvasRenderingContext2D, items: Item[], facts: Facts, t: 
 	}
 }
 
-function rounded(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
+function rounded(g: Pen, x: number, y: number, w: number, h: number, r: number): void {
 	g.beginPath()
 	g.roundRect(x, y, w, h, r)
 }
 
-function drawFrame(g: CanvasRenderingContext2D, item: Item, t: Theme, zoom: number): void {
+function drawFrame(g: Pen, item: Item, t: Theme, zoom: number): void {
 	rounded(g, item.x, item.y, item.w, item.h, 10)
 	g.fillStyle = item.depth % 2 ? t.surface : t.panel
 	g.fill()
@@ -109,8 +122,8 @@ function drawFrame(g: CanvasRenderingContext2D, item: Item, t: Theme, zoom: numb
 	g.stroke()
 }
 
-function drawLines(g: CanvasRenderingContext2D, p: Picture, camera: Camera, right: number, bottom: number, selected: string, t: Theme): void {
-	const plain = new Path2D(), data = new Path2D(), other = new Path2D(), own = new Path2D()
+function drawLines(g: Pen, p: Picture, camera: Camera, right: number, bottom: number, selected: string, t: Theme): void {
+	const [plain, data, other, own] = Array.from({ length: 4 }, () => newPath(g))
 	for (const line of p.lines) {
 		const [x0, y0, x1, y1] = line.box
 		if (x0 > right || x1 < camera.x || y0 > bottom || y1 < camera.y) continue
@@ -139,9 +152,8 @@ function drawLines(g: CanvasRenderingContext2D, p: Picture, camera: Camera, righ
 	g.textAlign = "center"
 	for (const line of p.lines) {
 		const [x0, y0, x1, y1] = line.box
-		if (!line.label && !line.on || x0 > right || x1 < camera.x || y0 > bottom || y1 < camera.y) continue
-		const c = line.points, end = c[c.length - 1], x = c[c.length - 2] - 26, y = end + (c[c.length - 3] < end ? 11 : -9) // beside the line
-		const text = fit(g, line.label || line.on, 60)
+		if (!line.text || x0 > right || x1 < camera.x || y0 > bottom || y1 < camera.y) continue
+		const text = fit(g, line.label || line.on, widest), { x, y } = line.text
 		g.strokeStyle = t.surface
 		g.lineWidth = 4
 		g.strokeText(text, x, y)
@@ -150,12 +162,12 @@ function drawLines(g: CanvasRenderingContext2D, p: Picture, camera: Camera, righ
 	}
 }
 
-function drawItem(g: CanvasRenderingContext2D, item: Item, facts: Facts, t: Theme, zoom: number): void {
+function drawItem(g: Pen, item: Item, facts: Facts, t: Theme, zoom: number): void {
 	const status = facts.status(item), detail = detailOf(zoom), counts = item.composite || item.members ? facts.counts(item) : undefined
 	const tall = item.composite || !!item.members, y = tall ? item.y + 18 : item.y + item.h / 2
 	if (!item.open) drawBox(g, item, t.status[status], hollow.has(status), t)
 	drawBadge(g, status, item.x + 17, y, t)
-	const rest = item.open ? 150 : 0 // the frame of an unfolded composite has counts beside the name
+	const rest = item.open ? 150 : 0 // in the frame of an unfolded composite, counts stand beside the name
 	if (counts && item.open) drawCounts(g, counts, item.x + item.w - rest, item.y + 15, rest - 14, detail, t)
 	else if (counts) drawCounts(g, counts, item.x + 12, item.y + 34, item.w - 24, detail, t)
 	if (detail === "letters") return
@@ -163,7 +175,9 @@ function drawItem(g: CanvasRenderingContext2D, item: Item, facts: Facts, t: Them
 	g.textAlign = "left"
 	g.font = "13px system-ui, sans-serif"
 	g.fillStyle = t.text
-	g.fillText(fit(g, item.label, item.w - 44 - rest), item.x + 33, y + (more ? -5.5 : 0.5))
+	const name = fit(g, item.label, item.w - 44 - rest)
+	if (name !== item.label) g.hint?.(item.label)
+	g.fillText(name, item.x + 33, y + (more ? -5.5 : 0.5))
 	if (!more) return
 	g.font = "9.5px system-ui, sans-serif"
 	g.fillStyle = t.dim
@@ -171,10 +185,10 @@ function drawItem(g: CanvasRenderingContext2D, item: Item, facts: Facts, t: Them
 }
 
 const detailsOf = (item: Item, facts: Facts) =>
-	[texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
+	[facts.late(item) && `⏱ ${texts.late}`, texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
 
-function drawBox(g: CanvasRenderingContext2D, item: Item, colour: string, thin: boolean, t: Theme): void {
-	if (item.composite || item.members) { // the edge of another box behind it
+function drawBox(g: Pen, item: Item, colour: string, thin: boolean, t: Theme): void {
+	if (item.composite || item.members) { // draws the edge of a second box behind this one
 		rounded(g, item.x + 4, item.y + 4, item.w, item.h, 7)
 		g.fillStyle = t.panel
 		g.fill()
@@ -192,7 +206,7 @@ function drawBox(g: CanvasRenderingContext2D, item: Item, colour: string, thin: 
 	g.setLineDash([])
 }
 
-function drawBadge(g: CanvasRenderingContext2D, status: string, x: number, y: number, t: Theme): void {
+function drawBadge(g: Pen, status: string, x: number, y: number, t: Theme): void {
 	const colour = t.status[status]
 	g.beginPath()
 	shape(g, status, x, y, 8.5)
@@ -211,7 +225,7 @@ function drawBadge(g: CanvasRenderingContext2D, status: string, x: number, y: nu
 
 // drawCounts draws a bar of the statuses. Below it are the number of ended nodes and the number of nodes in each
 // status.
-function drawCounts(g: CanvasRenderingContext2D, counts: Counts, x: number, y: number, w: number, detail: string, t: Theme): void {
+function drawCounts(g: Pen, counts: Counts, x: number, y: number, w: number, detail: string, t: Theme): void {
 	const total = totalOf(counts)
 	g.fillStyle = t.soft
 	g.fillRect(x, y, w, 5)
@@ -241,7 +255,7 @@ function drawCounts(g: CanvasRenderingContext2D, counts: Counts, x: number, y: n
 const shortened = new Map<string, string>()
 
 // fit shortens a text to a width. It caches measurements.
-function fit(g: CanvasRenderingContext2D, text: string, width: number): string {
+function fit(g: Pen, text: string, width: number): string {
 	const key = `${g.font}|${Math.round(width)}|${text}`
 	let short = shortened.get(key)
 	if (short === undefined) {

@@ -1,10 +1,12 @@
-import { useSignal } from "@preact/signals"
-import { useEffect, useId } from "preact/hooks"
+import { useSignal, type Signal } from "@preact/signals"
+import { useEffect, useId, useMemo } from "preact/hooks"
 import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
 import { asked, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
+import { answerOf, fieldsOf, type Field } from "./form"
 import { everySoOften, generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
+import { visible } from "./visible"
 import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
 
 export function Gates() {
@@ -42,6 +44,7 @@ export function Gates() {
 							{g.deadline && <span>{texts.deadline} <Time at={g.deadline} /></span>}
 						</p>
 						{g.info && <Shown value={g.info} run={g.run} path={g.path} of="info" />}
+						{g.bases && <Bases gate={g} />}
 						<AnswerForm gate={g} done={load} />
 					</li>
 				))}
@@ -70,9 +73,23 @@ function Task({ t }: { t: UndoTask }) {
 	)
 }
 
-// AnswerForm has the choices of a gate as buttons, or a field for any answer.
+// Bases are the values on which a person decides.
+function Bases({ gate }: { gate: Gate }) {
+	return (
+		<dl class="bases">{gate.bases!.map(b => (
+			<div key={b.name}>
+				<dt>{b.path ? <a href={openRun(gate.run, { node: b.path })}><Plain text={b.name} /></a> : <Plain text={b.name} />}</dt>
+				<dd><Shown value={b.value} run={gate.run} path={b.path ?? gate.path} of={b.path ? "output" : "input"} name={b.path ? undefined : b.name} /></dd>
+			</div>
+		))}</dl>
+	)
+}
+
+// AnswerForm shows the choices of a gate as buttons, the fields of the gate's schema, or a field for any answer.
 export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
-	const name = useId() // screen readers read with each button which gate it answers
+	const name = useId() // with each button, a screen reader reads the name of the gate
+	const schema = JSON.stringify(gate.schema), fields = useMemo(() => (schema ? fieldsOf(JSON.parse(schema)) : undefined), [schema])
+	const filled = useSignal<string[]>(fields?.map(f => f.start) ?? [])
 	const comment = useSignal(""), text = useSignal("true"), busy = useSignal(false), problem = useSignal(""), first = useSignal<Answered | undefined>(undefined)
 	if (!may("signal")) return null
 	const send = async (value: unknown) => {
@@ -91,16 +108,42 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 		<form class="answer" onSubmit={e => {
 			e.preventDefault()
 			if (gate.choices) return
-			try { void send(JSON.parse(text.value)) } catch { problem.value = texts.badJSON }
+			let answer: unknown
+			try {
+				answer = fields ? answerOf(fields, filled.value) : JSON.parse(text.value)
+			} catch (err) {
+				problem.value = fields ? texts.noValue((err as Error).message) : texts.badJSON
+				return
+			}
+			void send(answer)
 		}}>
 			<span class="hidden" id={name}><Plain text={texts.answerTo(gate.label || gate.path)} /> <Plain text={gate.run} /></span>
 			<input aria-label={texts.comment} aria-describedby={name} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
 			{gate.choices
 				? gate.choices.map(choice => <button type="button" key={choice} aria-describedby={name} disabled={busy.value} onClick={() => send(choice)}><Plain text={choice} /></button>)
+				: fields ? <><FormFields fields={fields} filled={filled} /><button class="primary" aria-describedby={name} disabled={busy.value}>{texts.send}</button></>
 				: <><input aria-label={texts.answer} aria-describedby={name} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" aria-describedby={name} disabled={busy.value}>{texts.send}</button></>}
 			{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 		</form>
 	)
+}
+
+function FormFields({ fields, filled }: { fields: Field[]; filled: Signal<string[]> }) {
+	const id = useId()
+	return <>{fields.map((f, i) => {
+		const title = f.title || texts.answer, set = (text: string) => (filled.value = filled.value.map((old, k) => (k === i ? text : old)))
+		const own = { "aria-describedby": f.hint ? `${id}-${i}` : undefined, required: f.required && f.type !== "flag", value: filled.value[i], onInput: (e: { currentTarget: { value: string } }) => set(e.currentTarget.value) }
+		return (
+			<label class="field" key={f.name ?? ""}>
+				<span>{f.type === "flag" && <input type="checkbox" aria-describedby={own["aria-describedby"]} checked={filled.value[i] === "true"} onInput={e => set(String(e.currentTarget.checked))} />}<Plain text={title} />{f.required || f.type === "flag" ? "" : ` (${texts.optional})`}</span>
+				{f.type === "text" && <input {...own} />}
+				{f.type === "number" && <input inputMode="decimal" {...own} />}
+				{f.type === "json" && <input placeholder={texts.answerHint} {...own} />}
+				{f.type === "choice" && <select {...own}><option value="" />{f.choices.map((c, k) => <option key={k} value={String(k)}>{visible(typeof c === "string" ? c : JSON.stringify(c))}</option>)}</select>}
+				{f.hint && <span class="hint" id={`${id}-${i}`}><Plain text={f.hint} /></span>}
+			</label>
+		)
+	})}</>
 }
 
 export function AnsweredText({ answer }: { answer: Answered }) {

@@ -1,27 +1,49 @@
 import { useSignal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
-import { centred, fitting, panned, showing, zoomed, type Camera, type Size } from "./camera"
-import { detailOf, drawGraph, theme, type Item, type Picture } from "./draw"
-import { Minimap } from "./minimap"
+import { mostBoxes } from "./cluster"
+import type { Item } from "./draw"
+import { folding } from "./facts"
+import { Export } from "./export"
 import type { Model } from "./model"
-import { go, remember, remembered, route } from "./route"
-import { Facts, pictureOf, sceneOf, treeOf } from "./scene"
+import { isInside } from "./paths"
+import { usePicture } from "./picture"
+import { go, route } from "./route"
+import { stopped } from "./scene"
+import { Search } from "./search"
+import { Canvas, neighbour, useStage } from "./stage"
 import { texts } from "./texts"
 import { announced, Empty, Plain, shortcut } from "./ui"
 import { visible } from "./visible"
-import type { Drawn } from "./worker"
 
 // GraphView is the graph of a run on a canvas, with unfolded composites.
 export function GraphView({ model }: { model: Model }) {
-	const { inside, open, fold, failed, edges, node } = route.value
+	const { inside, open, fold, failed, edges, by, node, around, up, down } = route.value
 	const picture = usePicture(model)
-	const picked = useSignal("") // a folded group, which has no address
+	const picked = useSignal("") // the selected folded group, which is not in the address
 	const selected = node || picked.value
 	const stage = useStage(model, picture.value, selected)
-	useEffect(() => model.want([inside, ...open]), [inside, open.join("\n")])
+	useEffect(() => model.want([inside, ...open.filter(p => !p.includes("\n"))]), [inside, open.join("\n")])
 	useEffect(() => {
 		if (node) announced.value = texts.nowIs(visible(node), model.status(node))
 	}, [node])
+
+	const revealed = useRef("") // the node that was unfolded because it is selected; if the user folds it again, it stays folded
+	const sought = node || around
+	useEffect(() => {
+		if (!sought || sought === revealed.current || !picture.value) return
+		const box = picture.value.items.some(i => i.path === sought) ? undefined : folding(picture.value.items, sought)
+		if (!box) revealed.current = sought
+		else unfold(box)
+	}, [sought, picture.value])
+	useEffect(() => {
+		if (around && picture.value) announced.value = texts.aroundHas(picture.value.items.length)
+	}, [picture.value?.of])
+	const jump = (path: string) => { // jumps to a node that the search has found
+		const items = picture.value?.items ?? [], seen = items.some(i => i.path === path) || folding(items, path)
+		revealed.current = picked.value = ""
+		stage.bring(path)
+		go(seen ? { node: path } : { node: path, inside: "", around: "", failed: "" })
+	}
 
 	const select = (item: Item | undefined) => {
 		picked.value = item?.members ? item.path : ""
@@ -30,7 +52,9 @@ export function GraphView({ model }: { model: Model }) {
 	}
 	const current = picture.value?.items.find(i => i.path === selected)
 	const toggle = (item: Item | undefined) => {
-		if (item?.members) toggleGroup(item.group)
+		if (item?.type === "cluster") toggleComposite(item.path)
+		else if (item?.members && item.group === stopped) go({ failed: "all" }, true)
+		else if (item?.members) toggleGroup(item.group)
 		else if (item?.composite) toggleComposite(item.path)
 	}
 	const keys = useRef<(e: KeyboardEvent) => boolean>(() => false)
@@ -40,6 +64,10 @@ export function GraphView({ model }: { model: Model }) {
 			case "-": stage.zoom(0.8); return true
 			case "0": stage.fit(); return true
 			case "u": toggle(current); return true
+			case "Enter":
+				if (!current?.members || document.activeElement?.closest("button, a, select, input, summary, aside")) return false
+				toggle(current)
+				return true
 		}
 		if (!arrows[e.key] || document.activeElement?.closest("aside, .tools, .tabs, .top")) return false
 		if (e.shiftKey) return stage.pan(...arrows[e.key]), true
@@ -50,19 +78,29 @@ export function GraphView({ model }: { model: Model }) {
 	useEffect(() => shortcut(e => keys.current(e)), [])
 
 	const graph = model.graphs.get(inside)
-	const groups = [...new Set(graph?.nodes.map(n => n.groups?.[0] ?? "").filter(Boolean))].sort()
+	const groups = useMemo(() => [...new Set(graph?.nodes.map(n => n.groups?.[0] ?? "").filter(Boolean))].sort(), [graph])
 	return (
 		<div class="graph">
 			<div class="tools">
-				{inside && <button onClick={() => go({ inside: "", node: "" })}>← {texts.wholeGraph}</button>}
+				{(inside || around) && <button onClick={() => go({ inside: "", around: "", up: "", down: "", node: inside ? "" : node })}>← {texts.wholeGraph}</button>}
 				{inside && <span class="meta">{texts.inside} <Plain text={inside} /></span>}
-				<label class="check"><input type="checkbox" checked={!!failed} onChange={e => go({ failed: e.currentTarget.checked ? "1" : "" })} /> {texts.failedOnly}</label>
+				<Search model={model} jump={jump} />
+				{node && node !== around && <button onClick={() => go({ around: node, failed: "" })}>{texts.neighbourhood}</button>}
+				{around && <span class="meta">{texts.around} <Plain text={around} /></span>}
+				{around && <Levels label={texts.levelsUp} name={texts.up} value={up || "1"} change={up => go({ up })} />}
+				{around && <Levels label={texts.levelsDown} name={texts.down} value={down || "1"} change={down => go({ down })} />}
+				<label class="check"><input type="checkbox" checked={!!failed} onChange={e => go({ failed: e.currentTarget.checked ? "1" : "", around: "" })} /> {texts.failedOnly}</label>
+				{failed === "all" && <button onClick={() => go({ failed: "1" }, true)}>{texts.foldStopped}</button>}
 				<label class="check"><input type="checkbox" checked={!!edges} onChange={e => go({ edges: e.currentTarget.checked ? "all" : "" })} /> {texts.allEdges}</label>
+				{graph && graph.nodes.length > mostBoxes && <select aria-label={texts.clusters} value={by} onChange={e => go({ by: e.currentTarget.value })}>
+					{["", ...(groups.length ? ["group"] : []), "prefix", "layer", "none"].map(b => <option key={b} value={b}>{texts.by[b]}</option>)}
+				</select>}
 				{groups.length > 0 && <Groups names={groups} folded={fold} />}
 				{current && (current.composite || current.members) && <button aria-expanded={current.open} onClick={() => toggle(current)}>{current.open ? texts.fold : texts.unfold}</button>}
 				{open.length > 1 && <button onClick={() => go({ open: [] })}>{texts.foldAll}</button>}
 				{graph && graph.total > graph.nodes.length && <span class="meta">{texts.firstNodes(graph.nodes.length, graph.total)}</span>}
 				<span class="spring" />
+				<Export model={model} picture={picture.value} facts={stage.facts} />
 				<button aria-label={texts.zoomOut} onClick={() => stage.zoom(0.8)}>−</button>
 				<button onClick={stage.fit}>{texts.fit}</button>
 				<button aria-label={texts.zoomIn} onClick={() => stage.zoom(1.25)}>+</button>
@@ -82,7 +120,8 @@ export function GraphView({ model }: { model: Model }) {
 					}}
 				/>
 				{graph && !graph.known && <div class="over"><Empty title={texts.noGraph} /></div>}
-				{failed && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noFailed} /></div>}
+				{around && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noNode} /></div>}
+				{failed && !around && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noFailed} /></div>}
 			</div>
 		</div>
 	)
@@ -92,8 +131,14 @@ const arrows: Record<string, [number, number]> = { ArrowRight: [1, 0], ArrowLeft
 
 function toggleComposite(path: string): void {
 	const { open } = route.peek()
-	const within = (p: string) => p === path || (p.startsWith(path) && "/[#".includes(p[path.length]))
-	go({ open: open.includes(path) ? open.filter(p => !within(p)) : [...open, path] }, true)
+	go({ open: open.includes(path) ? open.filter(p => p !== path && !isInside(p, path)) : [...open, path] }, true)
+}
+
+// unfold unfolds a box, unless this was requested before: the content of a composite takes a moment to load.
+function unfold(box: Item): void {
+	const { open, fold } = route.peek()
+	if (box.type === "group") go(box.group === stopped ? { failed: "all" } : { fold: fold.filter(g => g !== box.group) }, true)
+	else if (!open.includes(box.path)) go({ open: [...open, box.path] }, true)
 }
 
 function toggleGroup(name: string): void {
@@ -101,164 +146,24 @@ function toggleGroup(name: string): void {
 	go({ fold: fold.includes(name) ? fold.filter(g => g !== name) : [...fold, name] }, true)
 }
 
+// Levels chooses how many levels of predecessors or successors are shown.
+function Levels({ label, name, value, change }: { label: string; name: (n: string) => string; value: string; change: (n: string) => void }) {
+	const list = ["0", "1", "2", "3", "4", "5", "10", "all"]
+	return (
+		<select aria-label={label} value={value} onChange={e => change(e.currentTarget.value)}>
+			{(list.includes(value) ? list : [value, ...list]).map(n => <option key={n} value={n}>{name(n)}</option>)}
+		</select>
+	)
+}
+
 // Groups is a menu of the groups that can be folded.
 function Groups({ names, folded }: { names: string[]; folded: string[] }) {
 	return (
-		<details class="menu">
+		<details class="menu groups">
 			<summary class="button">{texts.groups}{folded.length > 0 && <span class="count"> {folded.length}</span>}</summary>
 			<div>
 				{names.map(name => <label class="check" key={name}><input type="checkbox" checked={folded.includes(name)} onChange={() => toggleGroup(name)} /> {texts.fold} <Plain text={name} /></label>)}
 			</div>
 		</details>
 	)
-}
-
-// usePicture lays the graph out in a worker, whenever the graph or its shown part has changed.
-function usePicture(model: Model) {
-	const picture = useSignal<Picture | undefined>(undefined)
-	const worker = useMemo(() => new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), [])
-	useEffect(() => () => worker.terminate(), [])
-	const { inside, open, fold, failed, edges } = route.value
-	const asked = useRef(false), again = useRef(false)
-	const ask = () => { // one layout at a time: a graph that changes faster is not shown in every state
-		if (asked.current) return void (again.current = true)
-		const { inside, open, fold, failed, edges } = route.peek()
-		const scene = sceneOf(model, inside, { open: new Set(open), fold, failed: !!failed })
-		if (!scene) return
-		asked.current = true
-		worker.onmessage = (e: MessageEvent<Drawn>) => {
-			picture.value = pictureOf(scene, e.data, `${inside}|${failed}`)
-			asked.current = false
-			if (again.current) {
-				again.current = false
-				ask()
-			}
-		}
-		worker.postMessage(treeOf(scene, !!edges))
-	}
-	useEffect(ask, [JSON.stringify([model.structure.value, inside, open, fold, edges, failed && model.version.value])])
-	return picture
-}
-
-// useStage is the canvas, with its visible part of the picture and the ways to move that.
-function useStage(model: Model, picture: Picture | undefined, selected: string) {
-	const canvas = useRef<HTMLCanvasElement>(null), mini = useRef<HTMLCanvasElement>(null)
-	const camera = useRef<Camera>({ x: 0, y: 0, zoom: 1 })
-	const colours = useRef(theme()), facts = useMemo(() => new Facts(model), [model]), minimap = useRef<Minimap | undefined>(undefined)
-	const shown = useRef({ picture, selected })
-	shown.current = { picture, selected }
-	const frame = useRef(0)
-	const moved = useRef("") // the picture that the user has moved; other pictures are shown as a whole
-	const size = (): Size => ({ w: canvas.current?.clientWidth ?? 0, h: canvas.current?.clientHeight ?? 0 })
-
-	const draw = () => {
-		frame.current = 0
-		const c = canvas.current, { picture: p, selected } = shown.current
-		if (!c || !p) return
-		const begun = performance.now(), ratio = devicePixelRatio || 1, view = size()
-		const [w, h] = [Math.round(view.w * ratio), Math.round(view.h * ratio)]
-		if (c.width !== w) c.width = w
-		if (c.height !== h) c.height = h
-		const g = c.getContext("2d")!
-		g.setTransform(ratio, 0, 0, ratio, 0, 0)
-		drawGraph(g, view, p, camera.current, facts, selected, colours.current)
-		minimap.current?.draw(p, camera.current, view, facts, colours.current, model.version.peek())
-		const { x, y, zoom } = camera.current
-		Object.assign(c.dataset, { // for tests, which cannot see the canvas
-			draw: (performance.now() - begun).toFixed(2), layout: p.ms.toFixed(1), items: p.items.length, lines: p.lines.length, detail: detailOf(zoom), camera: [x, y, zoom].map(n => n.toFixed(3)).join(" "),
-		})
-		c.dataset.first ??= performance.now().toFixed(0)
-	}
-	const redraw = () => { frame.current ||= requestAnimationFrame(draw) }
-	const move = (to: Camera) => {
-		camera.current = to
-		redraw()
-		moved.current = shown.current.picture?.of ?? ""
-		remember("camera", { of: moved.current, ...camera.current })
-	}
-	const refit = () => {
-		const p = shown.current.picture
-		if (p?.items.length && moved.current !== p.of && size().w) camera.current = fitting(p, size())
-		redraw()
-	}
-	const fit = () => {
-		moved.current = ""
-		remember("camera", undefined)
-		refit()
-	}
-	useEffect(() => { // a reload restores the picture's position
-		const before = remembered<Camera & { of: string }>("camera")
-		if (!before) return
-		moved.current = before.of
-		camera.current = before
-	}, [])
-	useEffect(refit, [picture])
-	useEffect(() => {
-		const item = picture?.items.find(i => i.path === selected)
-		if (item) camera.current = showing(camera.current, item, size())
-		redraw()
-	}, [selected])
-	useEffect(redraw, [model.version.value])
-	useEffect(() => {
-		minimap.current = new Minimap(mini.current!)
-		const scheme = matchMedia("(prefers-color-scheme: dark)")
-		const recolour = () => { colours.current = theme(); redraw() }
-		scheme.addEventListener("change", recolour)
-		const resized = new ResizeObserver(refit)
-		resized.observe(canvas.current!)
-		return () => { scheme.removeEventListener("change", recolour); resized.disconnect(); cancelAnimationFrame(frame.current) }
-	}, [])
-
-	return {
-		canvas, mini, fit,
-		zoom: (factor: number, at = { x: size().w / 2, y: size().h / 2 }) => move(zoomed(camera.current, factor, at)),
-		drag: (dx: number, dy: number) => move(panned(camera.current, -dx, -dy)),
-		pan: (x: number, y: number) => move(panned(camera.current, (x * size().w) / 4, (y * size().h) / 4)),
-		// look centres the window on a point of the minimap.
-		look: (x: number, y: number) => picture && move(centred(minimap.current!.point(picture, x, y), camera.current.zoom, size())),
-		hit: (e: { offsetX: number; offsetY: number }): Item | undefined => {
-			const k = camera.current, x = k.x + e.offsetX / k.zoom, y = k.y + e.offsetY / k.zoom
-			return picture?.items.findLast(i => x >= i.x && x <= i.x + i.w && y >= i.y && y <= i.y + i.h)
-		},
-	}
-}
-
-type Stage = ReturnType<typeof useStage>
-
-function Canvas({ stage, boxes, select, toggle }: { stage: Stage; boxes: number; select: (item?: Item) => void; toggle: (item?: Item) => void }) {
-	const drag = useRef<{ x: number; y: number; moved: boolean } | undefined>(undefined)
-	return (
-		<canvas
-			ref={stage.canvas} class="picture" tabIndex={0} role="application" aria-label={texts.graphLabel(boxes)}
-			onPointerDown={e => { drag.current = { x: e.clientX, y: e.clientY, moved: false }; e.currentTarget.setPointerCapture(e.pointerId) }}
-			onPointerMove={e => {
-				const d = drag.current
-				if (!d) { e.currentTarget.style.cursor = stage.hit(e) ? "pointer" : "grab"; return }
-				const dx = e.clientX - d.x, dy = e.clientY - d.y
-				if (!d.moved && Math.hypot(dx, dy) < 4) return
-				drag.current = { x: e.clientX, y: e.clientY, moved: true }
-				stage.drag(dx, dy)
-			}}
-			onPointerUp={e => {
-				const moved = drag.current?.moved
-				drag.current = undefined
-				if (!moved) select(stage.hit(e))
-			}}
-			onDblClick={e => toggle(stage.hit(e))}
-			onWheel={e => { e.preventDefault(); stage.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), { x: e.offsetX, y: e.offsetY }) }}
-		/>
-	)
-}
-
-// neighbour returns the box that an arrow key selects: left and right along an edge, above and below the nearest box.
-function neighbour(p: Picture, at: string, key: string): Item | undefined {
-	const own = p.items.find(i => i.path === at)
-	if (!own) return p.items[0]
-	const byPath = new Map(p.items.map(i => [i.path, i]))
-	let list: (Item | undefined)[]
-	if (key === "ArrowRight") list = p.lines.filter(l => l.from === at).map(l => byPath.get(l.to))
-	else if (key === "ArrowLeft") list = p.lines.filter(l => l.to === at).map(l => byPath.get(l.from))
-	else list = p.items.filter(i => i !== own && !i.open && (key === "ArrowDown" ? i.y > own.y : i.y < own.y) && Math.abs(i.x - own.x) < own.w)
-	const far = (i: Item) => Math.abs(i.y - own.y) + Math.abs(i.x - own.x) / 10
-	return list.filter(i => i !== undefined).sort((a, b) => far(a) - far(b))[0]
 }

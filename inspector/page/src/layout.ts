@@ -9,13 +9,13 @@ export interface Layout {
 	y: Float64Array
 	w: number
 	h: number
-	lines: { edge: number; points: number[] }[] // x and y alternate, from box to box
+	lines: { edge: number; points: number[] }[] // x and y alternate; the line leads from box to box
 }
 
 const gapX = 64
 const gapY = 14
 
-// Beyond these numbers of steps, edges are kept without proof that they are needed, and long edges are drawn straight.
+// Limits of the work. Beyond them, reduce keeps the edges that it has not examined, and long edges are drawn straight.
 const mostSteps = 6_000_000
 const mostDummies = 40_000
 
@@ -37,7 +37,7 @@ export function layersOf(n: number, edges: [number, number][]): Int32Array {
 	return layer
 }
 
-// reduce returns the indices of the edges that no longer path replaces.
+// reduce returns the indices of the edges that cannot be replaced by a longer path.
 export function reduce(n: number, edges: [number, number][], layer: Int32Array): number[] {
 	const out: number[][] = Array.from({ length: n }, () => [])
 	edges.forEach(([from], e) => out[from].push(e))
@@ -52,7 +52,7 @@ export function reduce(n: number, edges: [number, number][], layer: Int32Array):
 		}
 		const deepest = own.reduce((most, e) => Math.max(most, layer[edges[e][1]]), 0)
 		const stack: number[] = own.map(e => edges[e][1])
-		while (stack.length) { // marks nodes that two edges or more reach
+		while (stack.length) { // marks nodes that are reached through at least two edges
 			const v = stack.pop()!
 			if (layer[v] >= deepest) continue
 			for (const e of out[v]) {
@@ -74,7 +74,7 @@ export function reduce(n: number, edges: [number, number][], layer: Int32Array):
 	return kept
 }
 
-// isotonic moves positions as little as possible so that each keeps at least its distance from the one before.
+// isotonic moves positions as little as possible, so that each has at least the given distance from the previous position.
 function isotonic(wish: number[], distance: number[]): number[] {
 	const sum: number[] = [], count: number[] = [], offset: number[] = []
 	let before = 0

@@ -2,8 +2,10 @@ import { effect, signal } from "@preact/signals"
 import { locked, url, type Row } from "./api"
 import { route } from "./route"
 
-// One stream keeps the list and the open run up to date. If a proxy buffers it, or the server rejects it, the page polls every two
-// seconds instead.
+export { later, restrained } from "./pace"
+
+// One stream keeps the list and the open run up to date. If a proxy buffers the stream, or the server rejects it, the page polls
+// every two seconds instead.
 
 export interface Changes { run: string; event: number; nodes: { p: string; s: string; n?: number }[]; lines: number }
 
@@ -20,6 +22,27 @@ export function onRows(f: Listener<{ runs: Row[]; removed: string[] }>): () => v
 	rowListeners.add(f)
 	return () => void rowListeners.delete(f)
 }
+
+// facts are the parts of a row that decide the place of the run in a list, and the counts. They do not change while a run only makes
+// progress.
+const facts = (r: Row) => [r.status, r.compensation, r.left, r.waits, r.waiting].join()
+const known = new Map<string, string>()
+
+// listTurns increases when runs have come or gone, or when facts of a run have changed: lists and counts must be read again.
+export const listTurns = signal(0)
+
+onRows(m => {
+	let turned = m.removed.length > 0
+	m.removed.forEach(id => known.delete(id))
+	for (const r of m.runs) {
+		if (known.get(r.id) !== facts(r)) turned = true
+		known.set(r.id, facts(r))
+	}
+	if (turned) listTurns.value++
+})
+
+// learn stores the facts of the rows that a list has read, so that only later changes of the facts increase listTurns.
+export const learn = (rows: Row[]) => rows.forEach(r => known.set(r.id, facts(r)))
 
 export function onNodes(f: Listener<Changes>): () => void {
 	nodeListeners.add(f)
@@ -54,12 +77,12 @@ function connect(run: string): void {
 	own.onerror = () => {
 		clearTimeout(patience)
 		if (own !== source) return
-		if (own.readyState === EventSource.CLOSED) { // the server rejected it: perhaps there is no such run
+		if (own.readyState === EventSource.CLOSED) { // the server rejected the stream: perhaps there is no such run
 			if (run && !greeted) connect("")
 			else fallBack(run)
 			return
 		}
-		connection.value = "lost" // the browser reconnects
+		connection.value = "lost" // the browser reconnects by itself
 		patience = window.setTimeout(() => fallBack(run), helloWithin)
 	}
 }
@@ -92,22 +115,8 @@ setInterval(() => (now.value = Date.now()), 1000)
 
 const storeEvery = 10_000
 
-// everySoOften calls a function repeatedly while the page is in view, for data that the stream lacks, such as changes in a store.
+// everySoOften calls a function at intervals while the page is visible, for data that the stream lacks, such as changes in a store.
 export function everySoOften(f: () => void): () => void {
 	const timer = setInterval(() => { if (!document.hidden) f() }, storeEvery)
 	return () => clearInterval(timer)
-}
-
-// later calls a function some time after it was requested: once, however many requests come until then.
-export function later(ms: number, f: () => void): { ask: () => void; stop: () => void } {
-	let due: number | undefined
-	return {
-		ask: () => {
-			due ??= window.setTimeout(() => {
-				due = undefined
-				f()
-			}, ms)
-		},
-		stop: () => clearTimeout(due),
-	}
 }

@@ -8,23 +8,23 @@ import { Empty, Plain, Problem, Time } from "./ui"
 import { visibleLines } from "./visible"
 
 const following = 1000 // lines that are kept while following the log
-const most = 5000 // lines that are kept at most: dropped lines can be loaded again
+const most = 5000 // the maximum number of kept lines; dropped lines can be loaded again
 const onePage = 1000
-const behind = 3000 // events before the last one: a follower that is farther behind jumps to the end
+const behind = 3000 // a follower that is more than so many events behind the last one jumps to the end
 const every = 300 // ms between readings
 const intent = 700 // ms during which a gesture counts as the cause of scrolling
 
-// Reading is a task that reads something while it is wanted.
+// Reading is a task that reads lines. It stops when mine() returns false: its result is then no longer wanted.
 type Reading = (mine: () => boolean) => Promise<void>
 
-// filtered reports whether only some of the lines are wanted. A level that includes debugging lines does not filter.
+// filtered reports whether the user has chosen a filter for the lines. A level that includes debugging lines does not filter.
 const filtered = () => {
 	const { node, level, q } = route.peek()
 	return !!(node || q || level === "warn" || level === "error")
 }
 
 // LogView shows a part of the log without gaps. Without a filter it begins at the end, with a filter at the start. Further lines are loaded
-// on demand, and at its end it grows with the run.
+// on demand. If the last line is shown, new lines of the run are appended.
 export function LogView({ model }: { model: Model }) {
 	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), note = useSignal(""), ready = useSignal(false)
 	const before = useSignal(0) // the parameter for earlier lines; 0: there are none
@@ -37,8 +37,7 @@ export function LogView({ model }: { model: Model }) {
 		const { node, level, q } = route.peek()
 		return get<Log>("log", { run: model.id, path: node, level, q, limit: onePage, ...params })
 	}
-	// turn performs one reading at a time, and drops readings for a filter that has changed meanwhile. A reading that the user requested
-	// comes next.
+	// turn performs one Reading at a time, and drops a Reading whose filter is no longer chosen. A Reading that the user requested comes next.
 	const turn = async (f: Reading, asked = false) => {
 		if (busy.current) {
 			if (asked) wanted.current = f
@@ -88,7 +87,7 @@ export function LogView({ model }: { model: Model }) {
 		}
 		if (mine()) ready.value = true
 	})
-	// forwards reads up to a page of lines after the last one. A search may have to look at many events.
+	// forwards reads up to a page of lines after the last line. A search may need to read many events for this.
 	const forwards = async (mine: () => boolean) => {
 		const fresh: Line[] = []
 		for (;;) {
@@ -111,7 +110,7 @@ export function LogView({ model }: { model: Model }) {
 			for (let pages = 0; ; pages++) {
 				const page = await ask({ after: after.current })
 				if (!mine()) return
-				if (follow.peek() && !filtered() && page.last - page.after > behind) { // the log is faster than the page: jump to the end, without a gap
+				if (follow.peek() && !filtered() && page.last - page.after > behind) { // the log grows faster than the page can read: jump to the end and drop the earlier lines, so that there is no gap
 					const end = await ask({ before: page.last + 1 })
 					if (!mine()) return
 					lines.value = end.lines
@@ -122,7 +121,7 @@ export function LogView({ model }: { model: Model }) {
 				}
 				after.current = page.after
 				const room = most - lines.peek().length
-				if (!follow.peek() && page.lines.length > room) { // the user is reading: nothing is dropped above
+				if (!follow.peek() && page.lines.length > room) { // the user is reading earlier lines: drop none above
 					after.current = room ? page.lines[room - 1]!.id : lines.peek().at(-1)!.id
 					append(page.lines.slice(0, room), most)
 					later.value = true
@@ -211,7 +210,7 @@ export function LogView({ model }: { model: Model }) {
 	const moved = () => {
 		const b = box.current!
 		const below = b.scrollHeight - b.scrollTop - b.clientHeight
-		if (Date.now() - gesture.current > intent) return // the lines have moved, not the user
+		if (Date.now() - gesture.current > intent) return // the lines have moved without a gesture of the user
 		if (below > 60) follow.value = false
 		else if (below < 4 && !later.peek()) follow.value = true
 	}

@@ -6,7 +6,7 @@ import { takeToken, TokenForm } from "./token"
 import { get, locked, reachable, type Inbox, type Info } from "./api"
 import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
-import { connection, everySoOften, generation, keepLive, later, onRows } from "./live"
+import { connection, everySoOften, generation, keepLive, listTurns, restrained } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
@@ -16,7 +16,7 @@ import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut, ZoneSwitch } from "./ui"
 import { visible } from "./visible"
 
-const waiting = signal([0, 0]) // gates, and runs with a failed compensation
+const waiting = signal([0, 0]) // the number of gates, and of runs with a failed compensation
 const helping = signal(false)
 
 const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
@@ -29,8 +29,8 @@ function App() {
 			get<Info>("info").then(i => (info.value = i), () => undefined)
 			countTasks()
 		}
-		const loading = later(700, load)
-		const offs = [onRows(loading.ask), generation.subscribe(loading.ask), loading.stop]
+		const loading = restrained(700, load)
+		const offs = [listTurns.subscribe(loading.ask), generation.subscribe(loading.ask), loading.stop]
 		load()
 		return () => offs.forEach(off => off())
 	}, [])

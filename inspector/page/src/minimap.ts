@@ -1,6 +1,6 @@
 import type { Camera, Size } from "./camera"
 import type { Picture, Theme } from "./draw"
-import type { Facts } from "./scene"
+import type { Facts } from "./facts"
 
 // Minimap draws a whole picture in a small canvas, with a frame around the part in the window. It redraws the boxes only when they
 // have changed.

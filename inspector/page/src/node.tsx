@@ -3,13 +3,14 @@ import { useEffect } from "preact/hooks"
 import { get, Refused, type Neighbour, type NodeDetail, type NodeUndone, type Value } from "./api"
 import { asked, mayDo, undoModes, verbNames, type Verb } from "./actions"
 import { AnsweredText, AnswerForm } from "./gates"
+import { LateTag } from "./expected"
 import { generation, now } from "./live"
 import type { Model } from "./model"
 import { Requests } from "./requests"
-import { go, href, route } from "./route"
+import { go, href, openRun, route } from "./route"
 import { ended, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Badge, between, duration, InsideProgress, Plain, Problem, RunBadge, Shown, Time, UndoneTag, Used } from "./ui"
+import { announced, Badge, between, duration, InsideProgress, Plain, Problem, roughly, RunBadge, Shown, Time, UndoneTag, Used } from "./ui"
 import { visible, visibleLines } from "./visible"
 
 const close = () => go({ node: "" }, true)
@@ -27,7 +28,7 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 		if (detail.peek()?.path !== path) detail.value = undefined
 		void load()
 	}, [path, status, generation.value, model.attempts.get(path)])
-	useEffect(() => { // a running node changes without a change of its status
+	useEffect(() => { // reload at intervals: a running node may change without a change of its status
 		if (!detail.value || ended(detail.value.status)) return
 		const timer = setInterval(load, 3000)
 		return () => clearInterval(timer)
@@ -54,12 +55,13 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
-			<p class="why">{d.gone && d.status === "running" ? <RunBadge status={d.status} gone={d.gone} /> : <Badge status={d.status} />} <span><Plain text={d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
+			<p class="why">{d.gone && d.status === "running" ? <RunBadge status={d.status} gone={d.gone} /> : <Badge status={d.status} />} <span><Plain text={d.errors?.length ? firstLine(d.why.text) : d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
 			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><Plain text={p} /></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
 			<p class="meta facts">
 				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
-				{(took > 0 || d.start) && <span>{duration(took)}</span>}
-				{d.flags?.map(f => <span class="tag" key={f}>{f}</span>)}
+				{(took > 0 || d.start) && <span>{duration(took)}{d.estimate_ms !== undefined && !ended(d.status) && ` ${texts.ofAbout(roughly(d.estimate_ms))}`}</span>}<LateTag late={d.late} />
+				{d.flags?.map(f => <span class="tag" key={f}>{texts.flag[f] ?? f}</span>)}
+				{d.hit && <span class="hit">{d.hit.run ? <>{texts.byRun} <a href={openRun(d.hit.run, { node: d.path })}><Plain text={d.hit.run} /></a></> : texts.byEarlierRun} <Time at={d.hit.at} /></span>}
 				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
 			</p>
 			{d.usage && <p class="meta"><Used usage={d.usage} /></p>}
@@ -70,6 +72,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 					const label = verb === "redrive" && d.type === "map" ? itemsLabel(counts) : undefined
 					return <button key={verb} onClick={() => (asked.value = { verb, run, node: d.path, label })}>{label ?? verbNames[verb]}</button>
 				})}
+				{d.type === "map" && d.actions.includes("redrive") && mayDo("redrive") && itemsLabel(counts) && <a class="button" href={openRun(run, { tab: "table", inside: d.path, status: counts?.failed ? "failed" : "" })}>{texts.chooseItems}</a>}
 				<a class="button" href={href({ ...route.value, tab: "log", node: d.path })}>{texts.log}</a>
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
@@ -79,13 +82,13 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			{d.undone && <Undone u={d.undone} />}
 			{!d.data && <p class="notice">{texts.noData}</p>}
 			{d.note && <p class="meta"><Plain text={d.note} /></p>}
-			{(d.errors?.length ?? 0) > 0 && <Section title={texts.error}><ol class="chain">{d.errors!.map((e, i) => <li key={i}><pre tabIndex={0}><bdi>{visibleLines(e)}</bdi></pre></li>)}</ol></Section>}
+			{(d.errors?.length ?? 0) > 0 && <Failure key={d.path} text={stepError(d.errors!)} />}
 			{d.tries.length > 0 && (
 				<Section title={texts.attempts}>
 					<table class="tries"><thead><tr><th scope="col">#</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col">{texts.error}</th></tr></thead>
 						<tbody>{d.tries.map(t => (
 							<tr key={t.n}><td>{t.n}</td><td><Time at={t.start} /></td><td>{t.start && t.end ? duration(between(t.start, t.end)) : ""}</td>
-								<td><Plain text={t.error} />{t.delay_ms ? <span class="meta"> {texts.nextIn(duration(t.delay_ms))}</span> : null}</td></tr>
+								<td><Plain text={firstLine(t.error ?? "")} />{t.delay_ms ? <span class="meta"> {texts.nextIn(duration(t.delay_ms))}</span> : null}</td></tr>
 						))}</tbody>
 					</table>
 				</Section>
@@ -99,14 +102,40 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 	)
 }
 
-// itemsLabel says how many items of a map run again; empty if none failed or was stopped.
+// firstLine returns the first line of an error. The panel shows the whole error elsewhere.
+const firstLine = (text: string) => text.replace(/\n[^]*/, " …")
+
+// stepError returns the text of the step's error, which includes the texts of the errors that it wraps. The first error of the list is
+// left out, since it adds only the node and the kind.
+function stepError(errors: string[]) {
+	return errors[1] ?? errors[0]!
+}
+
+const foldedLines = 8, foldedLength = 600
+
+// Failure shows an error once, with its line breaks, and folds it if it is long.
+function Failure({ text }: { text: string }) {
+	const whole = useSignal(false), copied = useSignal(false)
+	const start = text.split("\n").slice(0, foldedLines).join("\n").slice(0, foldedLength).replace(/[\ud800-\udbff]$/, "")
+	return (
+		<Section title={texts.error}>
+			<div class="failure"><pre tabIndex={0}><bdi>{visibleLines(whole.value ? text : start)}{!whole.value && start !== text && "…"}</bdi></pre></div>
+			<p class="buttons">
+				{start !== text && <button aria-expanded={whole.value} onClick={() => (whole.value = !whole.value)}>{whole.value ? texts.showLess : texts.showAll}</button>}
+				<button onClick={() => void navigator.clipboard?.writeText(text).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyError}</button>
+			</p>
+		</Section>
+	)
+}
+
+// itemsLabel returns a text about how many items of a map run again, or "" if no item failed or was stopped.
 function itemsLabel(counts: Counts = {}) {
 	const failed = counts.failed ?? 0, stopped = (counts.aborted ?? 0) + (counts.cancelled ?? 0)
 	if (failed + stopped === 0) return undefined
 	return texts.redriveItems(failed + stopped, stopped > 0, totalOf(counts))
 }
 
-// Undone shows the progress of undoing the node, since when, and by whom.
+// Undone shows the progress of undoing the node, when it began, and who did it.
 function Undone({ u }: { u: NodeUndone }) {
 	return (
 		<Section title={texts.compensation}>

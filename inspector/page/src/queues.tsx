@@ -1,13 +1,13 @@
-import type { Queue } from "./api"
+import type { InLine, Queue } from "./api"
 import { texts } from "./texts"
 import { Plain, Time } from "./ui"
 
-// Since shows since when no process has served a queue.
+// Since shows when a process last served a queue.
 export function Since({ queue }: { queue: Queue }) {
 	return queue.since ? <span>{texts.since} <Time at={queue.since} /></span> : <span>{texts.neverWorked}</span>
 }
 
-// QueueNote says that no process serves the queue of a run, and what helps.
+// QueueNote says that no process serves the queue of a run, and what to do about it.
 export function QueueNote({ queue }: { queue: Queue }) {
 	return (
 		<p class="notice queues">
@@ -16,7 +16,8 @@ export function QueueNote({ queue }: { queue: Queue }) {
 	)
 }
 
-// Queues lists the first queues without a process, counts the other queues' runs, and says what helps.
+// Queues lists the first queues that no process serves, counts the runs of the other such queues, and says what to do
+// about it.
 export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 	if (!list?.length) return null
 	const more = runs - list.reduce((sum, q) => sum + q.runs, 0)
@@ -31,4 +32,10 @@ export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 			</ul>
 		</div>
 	)
+}
+
+// PlaceInLine says which pending runs begin before a run.
+export function PlaceInLine({ line, stored, hasKey }: { line: InLine; stored?: boolean; hasKey: boolean }) {
+	if (line.from) return <span>{texts.beginsFrom} <Time at={line.from} /></span>
+	return <span>{texts.ahead(line.ahead, !!line.more, stored ? (hasKey ? "withKey" : "withoutKey") : "")}{(!stored || hasKey) && texts.runningNow(line.running, line.limit)}</span>
 }

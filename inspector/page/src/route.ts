@@ -1,16 +1,20 @@
 import { signal } from "@preact/signals"
 
-// The fragment of the address holds everything that a link shares.
+// The fragment of the address contains everything that a link to the page shares.
 export interface Route {
 	view: "runs" | "gates" | "run" | "stored" | "schedules"
 	id: string
 	tab: "graph" | "timeline" | "log" | "table" | ""
 	node: string
 	inside: string // the composite whose graph is shown, empty for the run's graph
-	open: string[] // unfolded composites
+	open: string[] // unfolded composites and clusters
 	fold: string[] // folded groups
-	failed: string // "1": only the failed part of the graph
-	edges: string // "all": also edges that a longer path replaces
+	failed: string // "1": only the failed part of the graph, with one box for all stopped nodes; "all": the same with a box for each stopped node
+	around: string // only the neighbourhood of this node
+	up: string // how many levels of predecessors the neighbourhood has: a number or "all"; by default 1
+	down: string // how many levels of successors the neighbourhood has
+	by: string // how a large graph is shown in clusters: "group", "prefix", "layer" or "none"; by default the page chooses
+	edges: string // "all": shows even the edges that a longer path replaces
 	critical: string // the critical path that the timeline shows: "slots", "none", or by dependencies (the default)
 	level: string // of the log
 	status: string
@@ -21,14 +25,15 @@ export interface Route {
 	q: string
 }
 
-const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "undone", "workflow", "key", "queue", "q"] as const
+const texts = ["node", "inside", "failed", "around", "up", "down", "by", "edges", "critical", "level", "status", "undone", "workflow", "key", "queue", "q"] as const
 const lists = ["open", "fold"] as const
 
 const nowhere: Route = {
-	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", queue: "", q: "",
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", around: "", up: "", down: "", by: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", queue: "", q: "",
 }
 
-// filters narrow down the content of one view, and mean nothing in other views.
+// unfiltered contains the empty values of the filters. A filter restricts the content of one view, and has no meaning in other
+// views.
 export const unfiltered = { status: "", undone: "", workflow: "", key: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
@@ -70,6 +75,11 @@ export function href(change: Partial<Route>): string {
 	return `#/${path}${query ? "?" + query : ""}`
 }
 
+// aroundOf returns the neighbourhood to which a route limits the graph.
+export const aroundOf = ({ around, up, down }: Route) => (around ? { path: around, up: levels(up), down: levels(down) } : undefined)
+
+const levels = (text: string) => (text === "all" ? Infinity : /^\d+$/.test(text) ? Number(text) : 1)
+
 export const route = signal(parse(location.hash))
 
 addEventListener("hashchange", () => {
@@ -77,8 +87,8 @@ addEventListener("hashchange", () => {
 	route.value = parse(location.hash)
 })
 
-// go changes a part of the address; replace keeps the change out of the history. It starts from the address itself, since the signal
-// follows a click on a link a moment later.
+// go changes a part of the address. If replace is set, the browser's history gets no new entry. go reads the present address and not
+// the signal, because the signal changes a moment later than the address.
 export function go(change: Partial<Route>, replace = false): void {
 	const to = href({ ...parse(location.hash), ...change })
 	if (to === location.hash) return
@@ -93,14 +103,14 @@ export function go(change: Partial<Route>, replace = false): void {
 
 export const openRun = (id: string, more: Partial<Route> = {}) => href({ view: "run", id, ...more })
 
-// Data given to remember that the browser's history does not have yet, for the place that is shown.
+// Data that was passed to remember and is not yet in the browser's history, for the entry that is shown.
 let unsaved: Record<string, unknown> = {}
 let saving: number | undefined
 
-// Browsers reject calls of replaceState that come too fast: Safari more than 100 in 30 s.
+// Browsers reject too frequent calls of replaceState; Safari allows 100 in 30 s.
 const saveEvery = 500
 
-// remember keeps data that a reload should find again but a link does not share, such as the visible part of a picture.
+// remember stores data that a reload restores but a link does not share, such as the visible part of a picture.
 export function remember(name: string, value: unknown): void {
 	unsaved[name] = value
 	saving ??= window.setTimeout(save, saveEvery)
@@ -115,7 +125,7 @@ function save(): void {
 	forget()
 }
 
-// forget drops unsaved data when the history has moved to another place.
+// forget drops unsaved data when the history has moved to another entry.
 function forget(): void {
 	clearTimeout(saving)
 	saving = undefined

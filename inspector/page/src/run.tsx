@@ -6,24 +6,26 @@ import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
-import { QueueNote } from "./queues"
+import { PlaceInLine, QueueNote } from "./queues"
 import { Requests } from "./requests"
+import { Expected, LateSoFar } from "./expected"
 import { go, href, route, unfiltered, type Route } from "./route"
-import { took } from "./runs"
+import { Cause, FailedSoFar, Stopped, took } from "./runs"
 import { ended } from "./status"
+import { KeyTag } from "./stored"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
 import { announced, Plain, Problem, Progress, RunBadge, shortcut, UndoneTag, Used } from "./ui"
 
-// The graph is hidden where it would be too small to read.
+// wide reports whether the window is wide enough to show a readable graph.
 export const wide = () => innerWidth >= 700
 
 const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["timeline", texts.timeline, "t"], ["log", texts.log, "l"], ["table", texts.table, "n"]]
 
 const order: Exclude<RunVerb, "compensate">[] = ["fork", "redrive", "leave", "abort", "cancel"]
 
-const storedEvery = 3000 // ms between readings of a stored run, which reports no changes
+const storedEvery = 3000 // ms between readings of a stored run, whose changes are not in the stream, and of a pending run, whose place depends on other runs
 
 export function RunView({ id }: { id: string }) {
 	const model = useMemo(() => new Model(id), [id])
@@ -36,7 +38,7 @@ export function RunView({ id }: { id: string }) {
 	}, [model])
 	useEffect(() => { void model.reload() }, [model, generation.value])
 	const row = model.row.value
-	const atWork = !!row?.stored && (!ended(row.status) || !!row.requests?.some(q => q.status === "waiting"))
+	const atWork = row?.status === "pending" || !!row?.stored && (!ended(row.status) || !!row.requests?.some(q => q.status === "waiting"))
 	useEffect(() => {
 		if (!atWork) return
 		const timer = setInterval(() => void model.reload(), storedEvery)
@@ -59,8 +61,8 @@ export function RunView({ id }: { id: string }) {
 			<header class="run-head">
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
-					<RunBadge status={row.status} gone={row.gone} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
-					<span class="meta">{took(row)}</span>
+					<RunBadge status={row.status} gone={row.gone} /><FailedSoFar r={row} /><LateSoFar model={model} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
+					<span class="meta">{took(row)}</span> <Expected r={row} />
 				</div>
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
@@ -70,9 +72,11 @@ export function RunView({ id }: { id: string }) {
 				})}</div>
 				<Requests list={row.requests} />
 				{row.usage && <p class="meta run-note"><Used usage={row.usage} /></p>}
+				{(row.key || row.priority || row.line) && <p class="meta run-note line"><KeyTag r={row} /> {row.line && !row.queue && <PlaceInLine line={row.line} stored={row.stored} hasKey={!!row.key} />}</p>}
 				{row.queue && <QueueNote queue={row.queue} />}
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
-				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}
+				<Stopped r={row} />
+				{row.error && <p class="run-error"><Cause r={row} /></p>}
 			</header>
 			<nav class="tabs" aria-label={texts.views}>
 				{tabs.map(([name, label, key]) => <a key={name} class={tab === name ? "on" : ""} aria-current={tab === name ? "page" : undefined} aria-keyshortcuts={key} href={href({ ...route.value, ...unfiltered, tab: name })}>{label}</a>)}

@@ -1,23 +1,26 @@
-import { useSignal } from "@preact/signals"
-import { useEffect, useRef } from "preact/hooks"
+import { useSignal, type Signal } from "@preact/signals"
+import { useEffect, useMemo, useRef } from "preact/hooks"
 import { get, type Row, type Runs } from "./api"
 import { info, may, starting } from "./actions"
-import { generation, later, now, onRows } from "./live"
+import { Expected } from "./expected"
+import { generation, learn, listTurns, now, onRows, restrained } from "./live"
 import { go, href, openRun, remember, remembered, route } from "./route"
-import { runStatuses } from "./status"
+import { Rows } from "./rows"
+import { ended, runStatuses } from "./status"
 import { texts } from "./texts"
 import { Badge, duration, Empty, Plain, Problem, Progress, Time, UndoneTag, Used } from "./ui"
 import { visible } from "./visible"
 
 export function RunsView() {
-	const rows = useSignal<Row[] | undefined>(undefined), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
+	const rows = useMemo(() => new Rows(), []), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
 	const { status, undone, workflow, q } = route.value
 	const shown = useRef(remembered<number>("shown") ?? 50), ask = useRef(0)
 	const load = () => {
 		const own = ++ask.current, { status, undone, workflow, q } = route.peek()
 		return get<Runs>("runs", { status, compensation: undone, workflow, q, limit: Math.min(500, shown.current) }).then(r => {
 			if (own !== ask.current) return
-			rows.value = r.runs
+			rows.read(r.runs)
+			learn(r.runs)
 			next.value = r.next ?? ""
 			total.value = r.total
 			problem.value = undefined
@@ -25,20 +28,16 @@ export function RunsView() {
 	}
 	useEffect(() => { void load() }, [status, undone, workflow, q, generation.value])
 	useEffect(() => {
-		const loading = later(1000, load)
-		const off = onRows(m => { // shown rows change at once; which rows match, and their order, a little later
-			const changed = new Map(m.runs.map(r => [r.id, r]))
-			rows.value = rows.peek()?.map(r => (changed.has(r.id) ? { ...changed.get(r.id)!, error: r.error } : r))
-			loading.ask()
-		})
-		return () => { off(); loading.stop() }
+		const loading = restrained(700, load)
+		const offs = [onRows(m => rows.apply(m.runs)), listTurns.subscribe(loading.ask)] // shown rows follow the stream; the selection and the order of the rows change a little later
+		return () => { offs.forEach(off => off()); loading.stop(); rows.stop() }
 	}, [])
 	const more = () => {
 		shown.current = Math.min(500, shown.current + 50)
 		remember("shown", shown.current)
 		void load()
 	}
-	const filtered = status || undone || workflow || q
+	const ids = rows.ids.value, filtered = status || undone || workflow || q
 	return (
 		<main class="page" id="main">
 			<div class="bar">
@@ -60,23 +59,23 @@ export function RunsView() {
 					</a>
 				))}
 			</nav>
-			{problem.value && !rows.value && <Problem error={problem.value} again={load} />}
-			{!rows.value && !problem.value && <p class="loading">{texts.loading}</p>}
-			{rows.value && !rows.value.length && (filtered
+			{problem.value && !ids && <Problem error={problem.value} again={load} />}
+			{!ids && !problem.value && <p class="loading">{texts.loading}</p>}
+			{ids && !ids.length && (filtered
 				? <Empty title={texts.noMatch}><p><a href="#/runs">{texts.clear}</a></p></Empty>
 				: <Empty title={texts.noRuns}><p>{texts.noRunsHint}</p></Empty>)}
-			{rows.value && rows.value.length > 0 && (
+			{ids && ids.length > 0 && (
 				<table class="runs">
 					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.progress}</th><th scope="col">{texts.arrived}</th><th scope="col">{texts.duration}</th><th scope="col" class="wide">{texts.waitsFor}</th></tr></thead>
-					<tbody>{rows.value.map(r => <RunRow key={r.id} r={r} />)}</tbody>
+					<tbody>{ids.map(id => <RunRow key={id} row={rows.row(id)} />)}</tbody>
 				</table>
 			)}
-			{next.value && <p class="more"><button onClick={more}>{texts.more}</button> <span class="meta">{texts.of(rows.value?.length ?? 0, total.value)}</span></p>}
+			{next.value && <p class="more"><button onClick={more}>{texts.more}</button> <span class="meta">{texts.of(ids?.length ?? 0, total.value)}</span></p>}
 		</main>
 	)
 }
 
-// UndoneFilter selects runs by the progress of their undoing.
+// UndoneFilter selects runs by the progress of their compensations.
 export function UndoneFilter() {
 	return (
 		<select aria-label={texts.compensation} value={route.value.undone} onChange={e => go({ undone: e.currentTarget.value })}>
@@ -86,23 +85,48 @@ export function UndoneFilter() {
 	)
 }
 
-// took returns how long a run has taken, up to now if it continues. If it does not, the response has the time.
+// took returns how long a run has taken: up to now if the run continues, and otherwise the time in the response.
 export function took(r: Row): string {
 	if (!r.started) return ""
 	return duration(r.duration_ms ?? now.value - Date.parse(r.started))
 }
 
-function RunRow({ r }: { r: Row }) {
+// Stopped says why a run was stopped as a whole and, if a person requested the stop, who did so and for what reason.
+export function Stopped({ r }: { r: Row }) {
+	const cause = ended(r.status) && texts.stop[r.cause ?? ""]
+	if (!cause) return null
+	return <span class="stopped">{cause}{r.stopped_by && <> {texts.stoppedBy} <Plain text={r.stopped_by} /></>}{r.stop_reason && <>: <q><Plain text={r.stop_reason} /></q></>}</span>
+}
+
+// FailedSoFar says how many nodes of an unfinished run have failed.
+export function FailedSoFar({ r }: { r: Row }) {
+	const n = r.counts.failed ?? 0
+	return n && !ended(r.status) ? <a class="tag lost" href={openRun(r.id, { tab: "table", status: "failed" })}>{texts.failedSoFar(n)}</a> : null
+}
+
+// Cause shows why a run failed, as a link to the node. The whole cause comes first, and then the path, which is cut if it is
+// long.
+export function Cause({ r }: { r: Row }) {
+	if (!r.error) return null
+	const path = r.error_path ?? r.failed?.[0] ?? ""
+	return <a class="problem cause" href={openRun(r.id, path ? { node: path } : {})} title={visible(path ? `${r.error} (${path})` : r.error, 1000)}><span><Plain text={r.error} /></span><span class="path"><Plain text={path} /></span></a>
+}
+
+// Took is a component of its own, since it changes every second while the run continues.
+const Took = ({ r }: { r: Row }) => <>{took(r)}</>
+
+function RunRow({ row }: { row: Signal<Row> }) {
+	const r = row.value
 	return (
 		<tr>
-			<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
+			<td><Badge status={r.status} /><FailedSoFar r={r} /><UndoneTag state={r.compensation} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
 			<td class="name"><Plain text={r.workflow} /></td>
 			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
 			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>
 			<td><Time at={r.arrived} /></td>
-			<td class="number">{took(r)}</td>
+			<td class="number"><Took r={r} /> <Expected r={r} /></td>
 			<td class="wide name">
-				{r.error ? <span class="problem"><Plain text={r.error} /></span> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<Plain text={path} /></a>)}
+				<Stopped r={r} />{r.error ? <Cause r={r} /> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<Plain text={path} /></a>)}
 				{(r.waits ?? 0) > (r.waiting?.length ?? 0) && <span class="meta"> {texts.andMore(r.waits! - r.waiting!.length)}</span>}
 			</td>
 		</tr>

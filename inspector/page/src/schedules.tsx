@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks"
 import { get, post, type Schedule, type ScheduleRun } from "./api"
 import { may, message } from "./actions"
 import { generation, later, onRows } from "./live"
+import { Since } from "./queues"
 import { openRun } from "./route"
 import { texts } from "./texts"
 import { announced, Badge, Empty, Plain, Problem, Time } from "./ui"
@@ -37,12 +38,12 @@ export function SchedulesView() {
 }
 
 function ScheduleRow({ s, load }: { s: Schedule; load: () => Promise<unknown> }) {
-	const busy = useSignal(false), problem = useSignal("")
+	const busy = useSignal(false), problem = useSignal(""), begun = useSignal("")
 	const act = async (path: string) => {
 		busy.value = true
 		problem.value = ""
 		try {
-			await post(`schedule/${path}`, { schedule: s.name }, {})
+			begun.value = (await post<{ run?: string }>(`schedule/${path}`, { schedule: s.name }, {})).run ?? ""
 			announced.value = texts.accepted
 		} catch (err) {
 			problem.value = message(err)
@@ -52,13 +53,14 @@ function ScheduleRow({ s, load }: { s: Schedule; load: () => Promise<unknown> })
 	}
 	return (
 		<tr>
-			<td class="name"><Plain text={s.name} />{s.paused && <span class="tag">{texts.paused}</span>}{s.workflow !== s.name && <div class="meta"><Plain text={s.workflow} /></div>}</td>
-			<td><code><Plain text={s.cron ?? texts.every(s.every ?? "")} /></code><div class="meta"><Plain text={s.zone ?? ""} /></div></td>
+			<td class="name"><Plain text={s.name} />{s.paused && <span class="tag">{texts.paused}</span>}{s.queue && <span class="tag lost" title={texts.unclaimableRuns(s.queue.runs)}>{texts.unclaimable}</span>}{s.queue && <div class="meta"><Since queue={s.queue} /></div>}{s.workflow !== s.name && <div class="meta"><Plain text={s.workflow} /></div>}</td>
+			<td><code><Plain text={s.cron ?? texts.every(s.every ?? "")} /></code><div class="meta"><Plain text={s.zone ?? ""} /></div><div class="meta">{texts.missed[s.missed]}{s.overlap === "allow" && `, ${texts.overlaps}`}</div></td>
 			<td><ul class="list short">{s.next.map(at => <li key={at}><Time at={at} /></li>)}</ul></td>
 			<td><ul class="list short">{s.last.map(r => <LastRun key={r.id} r={r} />)}</ul></td>
 			<td>
 				{may("schedule") && <button disabled={busy.value} aria-label={texts.runNowOf(s.name)} onClick={() => act("run")}>{texts.runNow}</button>}{" "}
 				{may("schedule") && <button disabled={busy.value} aria-label={(s.paused ? texts.resumeOf : texts.pauseOf)(s.name)} onClick={() => act(s.paused ? "resume" : "pause")}>{s.paused ? texts.resume : texts.pause}</button>}
+				{begun.value && <p class="meta">{texts.created} <a href={openRun(begun.value)}><Plain text={begun.value} /></a></p>}
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 			</td>
 		</tr>

@@ -2,7 +2,7 @@ import type { Graph, Span } from "./api"
 
 // What the timeline shows about attempts, as pure functions.
 
-// Lanes are attempts in the order of their starts, with the lane of each.
+// Lanes lists attempts in the order of their starts, and the lane of each attempt.
 export interface Lanes { spans: Span[]; lanes: number[]; count: number }
 
 // lanesOf gives each attempt a lane in which no other attempt runs. Composites are left out: they hold no slot, and their nodes are shown.
@@ -25,7 +25,8 @@ export function lanesOf(all: Span[]): Lanes {
 	return { spans, lanes, count: free.length }
 }
 
-// byDependencies goes back from the node that ended last, at each node to the predecessor that ended last.
+// byDependencies returns the critical path by dependencies. It begins at the node that ended last, and goes from each node to the
+// predecessor that ended last.
 export function byDependencies(all: Span[], graph: Graph | undefined): Set<Span> {
 	const path = new Set<Span>()
 	if (!graph) return path
@@ -45,8 +46,8 @@ export function byDependencies(all: Span[], graph: Graph | undefined): Set<Span>
 	return path
 }
 
-// bySlots goes back from the attempt that ended last. From an attempt that waited for a slot it goes to the attempt that freed its
-// lane, and otherwise to the attempt that ended last before it was queued.
+// bySlots returns the critical path by slots. It begins at the attempt that ended last. From an attempt that waited for a slot it goes to
+// the attempt that freed the lane. From any other attempt it goes to the attempt that ended last before this one was queued.
 export function bySlots({ spans, lanes }: Lanes): Set<Span> {
 	const path = new Set<Span>()
 	const byEnd = spans.map((s, i) => ({ s, i })).filter(x => x.s.end_ms !== undefined).sort((a, b) => a.s.end_ms! - b.s.end_ms!)
@@ -61,8 +62,8 @@ export function bySlots({ spans, lanes }: Lanes): Set<Span> {
 	return path
 }
 
-// neighbourSpan returns the attempt that an arrow key selects: the one before or after in its lane, or the nearest one in the next
-// lane.
+// neighbourSpan returns the attempt that an arrow key selects: the previous or the next attempt in the same lane, or the nearest attempt
+// in a neighbouring lane.
 export function neighbourSpan({ spans, lanes }: Lanes, own: Span | undefined, key: string): Span | undefined {
 	if (!own) return spans[0]
 	const i = spans.indexOf(own), lane = lanes[i]

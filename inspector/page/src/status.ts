@@ -5,7 +5,7 @@ export const statusOf: Record<string, string> = {
 	i: "idle", w: "waiting", q: "ready", r: "running", t: "retrying", s: "suspended", c: "completed", f: "failed", a: "aborted", x: "cancelled", k: "skipped",
 }
 
-// badgeLetter has the letters for pictures.
+// badgeLetter maps statuses to the letters that pictures show.
 export const badgeLetter: Record<string, string> = {
 	idle: "I", waiting: "W", ready: "Q", running: "R", retrying: "T", suspended: "G", completed: "C", failed: "F", aborted: "A", cancelled: "X", skipped: "S", pending: "P", gone: "!",
 }
@@ -23,7 +23,7 @@ export const ended = (status: string) => final.has(status)
 // hollow statuses are drawn as an outline: the node has done nothing yet.
 export const hollow = new Set(["idle", "waiting", "ready", "pending", "gone"])
 
-// Counts has the number of nodes in each status.
+// Counts maps each status to the number of nodes in it.
 export type Counts = Record<string, number>
 
 export const totalOf = (counts: Counts) => Object.values(counts).reduce((sum, n) => sum + n, 0)

@@ -51,18 +51,18 @@ export function StoredView() {
 	)
 }
 
-// KeyTag shows a run's key; a click lists the runs with that key.
-function KeyTag({ r }: { r: StoredRow }) {
+// KeyTag shows a run's key; a click lists the stored runs with that key.
+export function KeyTag({ r }: { r: { key?: string; priority?: number } }) {
 	if (!r.key && !r.priority) return null
 	return (
 		<span class="meta">
-			{r.key && <> {texts.key.toLowerCase()} <a href={href({ ...route.value, key: r.key })}><Plain text={r.key} /></a></>}
+			{r.key && <> {texts.key.toLowerCase()} <a href={href({ ...(route.value.view === "stored" ? route.value : { view: "stored" }), key: r.key })}><Plain text={r.key} /></a></>}
 			{!!r.priority && <> {texts.priority(r.priority)}</>}
 		</span>
 	)
 }
 
-// Waits lists the waits of a stored run, since when and until when.
+// Waits lists the waits of a stored run, with the beginning and the deadline of each.
 function Waits({ r }: { r: StoredRow }) {
 	return (
 		<>
@@ -77,7 +77,7 @@ function Waits({ r }: { r: StoredRow }) {
 	)
 }
 
-// useStored reads the list from its beginning, and further pages on demand.
+// useStored reads the first page of the list, and further pages on demand.
 function useStored(params: Record<string, string>) {
 	const rows = useSignal<StoredRow[] | undefined>(undefined), next = useSignal(""), problem = useSignal<Error | undefined>(undefined), ask = useRef(0), paged = useRef(false)
 	const unclaimable = useSignal<{ list?: Queue[]; runs: number }>({ runs: 0 })

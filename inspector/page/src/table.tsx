@@ -1,12 +1,15 @@
 import { useSignal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
 import { get, type NodeRow } from "./api"
+import { asked, mayDo } from "./actions"
+import { LateTag } from "./expected"
 import { generation, later } from "./live"
 import type { Model } from "./model"
 import { go, href, remember, remembered, route } from "./route"
-import { nodeStatuses } from "./status"
+import { ended, nodeStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, InsideProgress, Plain, Problem, Time } from "./ui"
+import { Badge, duration, Empty, InsideProgress, Plain, Problem, roughly, Time } from "./ui"
+import { visible } from "./visible"
 
 // The nodes as a table, with the same content as the graph, for the keyboard, screen readers and narrow windows.
 export function TableView({ model }: { model: Model }) {
@@ -36,8 +39,13 @@ export function TableView({ model }: { model: Model }) {
 		remember("shown", shown.current)
 		void load()
 	}
+	const chosen = useSignal<string[]>([]), run = model.row.value
+	const choosing = !!run && ended(run.status) && run.actions.includes("redrive") && mayDo("redrive")
+	const choose = (paths: string[], on: boolean) => (chosen.value = [...chosen.value.filter(p => !paths.includes(p)), ...(on ? paths : [])])
+	const paths = rows.value?.map(r => r.path) ?? []
 	const reading = useMemo(() => later(1000, load), [])
 	useEffect(() => reading.stop, [])
+	useEffect(() => model.want([inside]), [inside])
 	useEffect(() => { void load() }, [inside, q, status, generation.value])
 	useEffect(reading.ask, [model.version.value])
 	return (
@@ -50,20 +58,25 @@ export function TableView({ model }: { model: Model }) {
 					{nodeStatuses.map(s => <option key={s}>{s}</option>)}
 				</select>
 				<input type="search" id="search" aria-label={texts.searchNodes} placeholder={texts.searchNodes} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
+				{choosing && chosen.value.length > 0 && <>
+					<button class="primary" onClick={() => (asked.value = { verb: "redrive", run: model.id, nodes: chosen.value, label: texts.redriveChosen(chosen.value.length), done: () => (chosen.value = []) })}>{texts.redriveChosen(chosen.value.length)}</button>
+					<button onClick={() => (chosen.value = [])}>{texts.chooseNone}</button>
+				</>}
 			</div>
 			{problem.value && !rows.value && <Problem error={problem.value} again={load} />}
 			{rows.value && !rows.value.length && <Empty title={texts.noNodeMatch} />}
 			{rows.value && rows.value.length > 0 && (
 				<div class="scroll" tabIndex={0} role="region" aria-label={texts.table}>
 					<table>
-						<thead><tr><th scope="col">{texts.node}</th><th scope="col">{texts.status}</th><th scope="col">{texts.attempts}</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col" class="wide">{texts.error}</th></tr></thead>
+						<thead><tr>{choosing && <th scope="col"><input type="checkbox" aria-label={texts.chooseAll} checked={paths.every(p => chosen.value.includes(p))} onChange={e => choose(paths, e.currentTarget.checked)} /></th>}<th scope="col">{texts.node}</th><th scope="col">{texts.status}</th><th scope="col">{texts.attempts}</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col" class="wide">{texts.error}</th></tr></thead>
 						<tbody>{rows.value.map(r => (
 							<tr key={r.path} class={r.path === route.value.node ? "selected" : ""}>
+								{choosing && <td><input type="checkbox" aria-label={texts.chooseNode(visible(r.label || r.id))} checked={chosen.value.includes(r.path)} onChange={e => choose([r.path], e.currentTarget.checked)} /></td>}
 								<td class="name"><a data-row href={href({ ...route.value, node: r.path })}><Plain text={r.label || r.id} /></a><InsideProgress counts={model.insides.get(r.path)?.counts} /></td>
-								<td><Badge status={model.statuses.get(r.path) ?? r.status} /></td>
+								<td><Badge status={model.statuses.get(r.path) ?? r.status} /><LateTag late={model.isLate(r.path) || (r.late && !ended(model.statuses.get(r.path) ?? r.status))} />{r.memoized && <span class="tag">{texts.flag.memoized}</span>}</td>
 								<td class="number">{r.attempts || ""}</td>
 								<td><Time at={r.start} /></td>
-								<td class="number">{r.start ? duration(r.duration_ms) : ""}</td>
+								<td class="number">{r.start ? duration(r.duration_ms) : ""}{r.start && r.estimate_ms !== undefined && !ended(r.status) && <div class="meta">{texts.ofAbout(roughly(r.estimate_ms))}</div>}</td>
 								<td class="wide name problem"><Plain text={r.error} /></td>
 							</tr>
 						))}</tbody>

@@ -7,23 +7,23 @@ import type { Model } from "./model"
 import { go, href, remember, remembered, route } from "./route"
 import { byDependencies, bySlots, lanesOf, neighbourSpan, type Lanes } from "./spans"
 import { texts } from "./texts"
-import { announced, duration, Empty, Plain, Problem, shortcut } from "./ui"
+import { announced, clock, duration, Empty, Plain, Problem, shortcut } from "./ui"
 import { visible } from "./visible"
 
 const lane = 24, ruler = 26
 
-// Range is the visible part of the time, between 0 and 1.
+// Range is the visible part of the timeline; from and to are between 0 and 1.
 interface Range { from: number; to: number }
 
 const whole: Range = { from: 0, to: 1 }
 
-// at moves a range so that it stays within 0 to 1.
+// at returns a range of the given width, moved so that it lies within 0 to 1.
 const at = (from: number, width: number): Range => {
 	const left = Math.min(1 - width, Math.max(0, from))
 	return { from: left, to: left + width }
 }
 
-// TimelineView shows the attempts of a run in lanes, over the time.
+// TimelineView shows the attempts of a run in lanes along a time axis.
 export function TimelineView({ model }: { model: Model }) {
 	const { data, problem, load } = useTimeline(model)
 	const range = useSignal<Range>(remembered<Range>("range") ?? whole)
@@ -68,7 +68,8 @@ export function TimelineView({ model }: { model: Model }) {
 		<div class="timeline">
 			<div class="tools">
 				<select aria-label={texts.critical.deps} value={critical || "deps"} onChange={e => go({ critical: e.currentTarget.value === "deps" ? "" : e.currentTarget.value })}>{Object.entries(texts.critical).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>
-				<span class="meta">{texts.lanes(lanes.count)}{data?.truncated && `, ${texts.firstSpans(all.length)}`}{data?.note && ` · ${data.note}`}</span>
+				<span class="meta">{texts.lanes(lanes.count)}{data?.truncated && `, ${texts.firstSpans(all.length)}`}{!!data?.memoized && `, ${texts.memoizedCount(data.memoized)}`}{data?.note && ` · ${data.note}`}</span>
+				{data?.start && endOf(data) !== undefined && <span class="meta" data-end>{texts.expectedEnd} {clock(new Date(Date.parse(data.start) + endOf(data)!))}</span>}
 				<span class="spring" />
 				<button aria-label={texts.zoomOut} onClick={() => zoom(1.6)}>−</button>
 				<button onClick={() => look(whole)}>{texts.fit}</button>
@@ -76,12 +77,12 @@ export function TimelineView({ model }: { model: Model }) {
 			</div>
 			{path.length > 0 && <Trail path={path} now={data!.now_ms} />}
 			{data && !all.length && <Empty title={texts.noSpans} />}
-			<Track lanes={lanes} end={data ? lastOf(data) : 1} path={path} range={range.value} ended={!!model.row.value?.ended} select={select} look={look} zoom={zoom} />
+			<Track lanes={lanes} end={data ? axisOf(data) : 1} now={data?.now_ms ?? 0} expected={data && endOf(data)} path={path} range={range.value} ended={!!model.row.value?.ended} select={select} look={look} zoom={zoom} />
 		</div>
 	)
 }
 
-// useTimeline reads the attempts, repeatedly while the run continues.
+// useTimeline reads the attempts. It reads them again and again while the run continues.
 function useTimeline(model: Model) {
 	const data = useSignal<Timeline | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), busy = useRef(false)
 	const load = async () => {
@@ -103,6 +104,12 @@ function useTimeline(model: Model) {
 	return { data: data.value, problem: problem.value, load }
 }
 
+// endOf returns when the run is expected to end, on the axis of the timeline.
+const endOf = (data: Timeline) => data.remaining_ms === undefined ? undefined : data.now_ms + data.remaining_ms
+
+// axisOf returns the end of the axis. It includes the expected end of the run unless the attempts would then be very short.
+const axisOf = (data: Timeline) => Math.max(lastOf(data), Math.min((endOf(data) ?? 0) * 1.03, 2 * data.now_ms))
+
 const lastOf = (data: Timeline) => data.spans.reduce((last, s) => Math.max(last, s.end_ms ?? data.now_ms), 1)
 
 // criticalPath returns the path in the order of time.
@@ -111,9 +118,9 @@ function criticalPath(which: string, all: Span[], lanes: Lanes, model: Model): S
 	return [...path].sort((a, b) => a.start_ms - b.start_ms)
 }
 
-const mostSteps = 30 // of a critical path in words
+const mostSteps = 30 // the maximum number of steps that Trail lists
 
-// Trail is the critical path in words.
+// Trail shows the critical path as text.
 function Trail({ path, now }: { path: Span[]; now: number }) {
 	const took = (path.at(-1)!.end_ms ?? now) - path[0].queued_ms
 	return (
@@ -124,12 +131,12 @@ function Trail({ path, now }: { path: Span[]; now: number }) {
 }
 
 interface TrackProps {
-	lanes: Lanes; end: number; path: Span[]; range: Range; ended: boolean
+	lanes: Lanes; end: number; now: number; expected?: number; path: Span[]; range: Range; ended: boolean
 	select: (span?: Span) => void; look: (to: Range) => void; zoom: (factor: number, centre: number) => void
 }
 
-// Track is the picture. Its canvas is as high as the window, and draws the part that is scrolled into view.
-function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProps) {
+// Track draws the lanes. Its canvas is as high as the window, and shows the part that is scrolled into view.
+function Track({ lanes, end, now: read, expected, path, range, ended, select, look, zoom }: TrackProps) {
 	const canvas = useRef<HTMLCanvasElement>(null), scroll = useRef<HTMLDivElement>(null)
 	const tip = useSignal<{ x: number; y: number; span: Span } | undefined>(undefined)
 	const drag = useRef<{ x: number; from: number; moved: boolean } | undefined>(undefined)
@@ -139,7 +146,7 @@ function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProp
 	const hit = (x: number, y: number): Span | undefined => {
 		const c = canvas.current!, row = Math.floor((y - ruler + scroll.current!.scrollTop) / lane)
 		const time = from + (x / c.clientWidth) * (to - from), slack = ((to - from) / c.clientWidth) * 2
-		return y < ruler ? undefined : spans.find((s, i) => lanes.lanes[i] === row && time >= s.queued_ms - slack && time <= (s.end_ms ?? end) + slack)
+		return y < ruler ? undefined : spans.find((s, i) => lanes.lanes[i] === row && time >= s.queued_ms - slack && time <= (s.end_ms ?? read) + slack)
 	}
 	useEffect(() => {
 		const c = canvas.current!, box = scroll.current!
@@ -149,8 +156,10 @@ function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProp
 			c.height = h * ratio
 			const g = c.getContext("2d")!
 			g.scale(ratio, ratio)
-			drawTrack(g, { w, h, top: box.scrollTop, from, to, end }, lanes, new Set(path), node, theme())
+			drawTrack(g, { w, h, top: box.scrollTop, from, to, now: read, expected }, lanes, new Set(path), node, theme())
 			c.dataset.spans = String(spans.length)
+			c.dataset.late = spans.filter(s => isLate(s, read)).map(s => s.path).join(" ")
+			c.dataset.expected = expected !== undefined && expected <= to ? String(Math.round(expected)) : ""
 		}
 		draw()
 		const size = new ResizeObserver(draw)
@@ -159,7 +168,7 @@ function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProp
 		scheme.addEventListener("change", draw)
 		box.addEventListener("scroll", draw)
 		return () => { size.disconnect(); scheme.removeEventListener("change", draw); box.removeEventListener("scroll", draw) }
-	}, [lanes, path, from, to, end, node, ended ? 0 : now.value])
+	}, [lanes, path, from, to, end, read, expected, node, ended ? 0 : now.value])
 	return (
 		<div class="scroll track" ref={scroll} tabIndex={0} role="region" aria-label={texts.timeline}>
 			<div class="track-box" style={{ height: `${ruler + lanes.count * lane + 22}px` }}>
@@ -191,10 +200,12 @@ function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProp
 	)
 }
 
-interface Part { w: number; h: number; top: number; from: number; to: number; end: number } // of the visible track
+interface Part { w: number; h: number; top: number; from: number; to: number; now: number; expected?: number } // the visible part of the track
+
+const isLate = (s: Span, now: number) => s.late_ms !== undefined && now > s.late_ms
 
 function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: Lanes, path: Set<Span>, node: string, t: Theme): void {
-	const { w, h, top, from, to, end } = part
+	const { w, h, top, from, to, now, expected } = part
 	const x = (ms: number) => ((ms - from) / (to - from)) * w
 	g.font = "11px system-ui, sans-serif"
 	g.textBaseline = "middle"
@@ -206,7 +217,7 @@ function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: La
 	g.strokeStyle = t.soft
 	for (const ms of ticks) line(g, x(ms), ruler - 6, x(ms), h)
 	spans.forEach((s, i) => {
-		const y = ruler + lanes[i] * lane - top, x0 = x(s.start_ms), x1 = Math.max(x0 + 2, x(s.end_ms ?? end)), queued = x(s.queued_ms)
+		const y = ruler + lanes[i] * lane - top, x0 = x(s.start_ms), x1 = Math.max(x0 + 2, x(s.end_ms ?? now)), queued = x(s.queued_ms)
 		if (x1 < 0 || queued > w || y + lane < 0 || y > h) return
 		if (x0 - queued > 1) { // the wait for a slot
 			g.strokeStyle = t.dim
@@ -227,8 +238,27 @@ function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: La
 			g.stroke()
 			g.lineWidth = 1
 		}
-		drawName(g, visible(s.path, 60) + (s.n > 1 ? ` #${s.n}` : ""), Math.max(0, x0), Math.min(x1, w), y, off ? t.text : t.panel)
+		const late = isLate(s, now)
+		if (late) { // a dashed frame around the time that was not expected
+			g.strokeStyle = t.text
+			g.lineWidth = 2
+			g.setLineDash([3, 3])
+			const at = x(s.late_ms!)
+			g.strokeRect(at, y + 3, Math.max(2, x1 - at), lane - 6)
+			g.setLineDash([])
+			g.lineWidth = 1
+		}
+		drawName(g, (late ? `⏱ ${texts.late}: ` : "") + visible(s.path, 60) + (s.n > 1 ? ` #${s.n}` : ""), Math.max(0, x0), Math.min(x1, w), y, off ? t.text : t.panel)
 	})
+	if (expected !== undefined && expected <= to) {
+		g.strokeStyle = t.accent
+		g.setLineDash([6, 4])
+		line(g, x(expected), ruler - 6, x(expected), h)
+		g.setLineDash([])
+		g.fillStyle = t.text
+		g.textAlign = "right"
+		g.fillText(texts.expectedEnd, x(expected) - 4, h - 10)
+	}
 	g.restore()
 	g.fillStyle = t.dim
 	for (const ms of ticks) {

@@ -3,8 +3,8 @@ import { locked, Refused, url } from "./api"
 import { texts } from "./texts"
 import { Plain } from "./ui"
 
-// A link may end in #token= and the token. Browsers do not send that part of an address, so logs of requests do not have it. The page
-// removes it from the address before anything else, so the history does not keep it.
+// A link may end in #token= and the token. Browsers do not send the fragment of an address, so logs of requests do not contain the
+// token. The page first removes the token from the address, so that the history does not keep it.
 
 const inAddress = /^#token=(.+)$/
 
@@ -24,7 +24,7 @@ async function unlock(token: string): Promise<boolean> {
 	}
 }
 
-// takeToken uses the token of the address, if there is one.
+// takeToken passes the token in the address, if there is one, to unlock.
 export async function takeToken(): Promise<void> {
 	const found = inAddress.exec(location.hash)
 	if (!found) return

@@ -5,25 +5,18 @@ import { Refused, url, type Usage, type Value } from "./api"
 import { shape } from "./draw"
 import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
+import { Trace } from "./trace"
 import { visible, visibleLines } from "./visible"
 
 // Components that several views share.
-
-class Outline {
-	d = ""
-	moveTo(x: number, y: number) { this.d += `M${x.toFixed(2)} ${y.toFixed(2)}` }
-	lineTo(x: number, y: number) { this.d += `L${x.toFixed(2)} ${y.toFixed(2)}` }
-	arc(x: number, y: number, r: number) { this.d += `A${r} ${r} 0 1 1 ${x - r} ${y}A${r} ${r} 0 1 1 ${x + r} ${y}` }
-	closePath() { this.d += "Z" }
-}
 
 const outlines = new Map<string, string>()
 
 function outline(status: string): string {
 	let d = outlines.get(status)
 	if (d === undefined) {
-		const o = new Outline()
-		shape(o as unknown as Path2D, status, 11, 11, 7.5)
+		const o = new Trace()
+		shape(o, status, 11, 11, 7.5)
 		outlines.set(status, (d = o.d))
 	}
 	return d
@@ -47,7 +40,8 @@ export function Badge({ status, quiet, text = status }: { status: string; quiet?
 	)
 }
 
-// RunBadge shows the status of a run. A run whose process has died is not running, whatever its store says.
+// RunBadge shows the status of a run. If the process of a run has died, the badge does not say "running", although the store
+// does.
 export function RunBadge({ status, gone }: { status: string; gone?: string }) {
 	return gone ? <span class="gone"><Badge status="gone" text={texts.gone} /> <span class="meta">{texts.since} <Time at={gone} /></span></span> : <Badge status={status} />
 }
@@ -94,7 +88,7 @@ export function InsideProgress({ counts }: { counts?: Counts }) {
 	return <span class="inside"><Progress counts={counts} total={total} label={texts.countsOf(done, total)} /> <span class="meta">{done}/{total}</span></span>
 }
 
-// between returns the milliseconds between two times of responses, which have nanoseconds.
+// between returns the milliseconds between two times. Times in responses have nanoseconds.
 export function between(start: string, end: string): number {
 	const below = (at: string) => Number("0." + (/\.\d{3}(\d+)/.exec(at)?.[1] ?? "0"))
 	return Date.parse(end) - Date.parse(start) + below(end) - below(start)
@@ -113,7 +107,13 @@ export function duration(ms: number): string {
 	return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`
 }
 
-// inUTC reports whether times are shown in UTC instead of the browser's zone. The browser stores it.
+// roughly formats an expected duration.
+export function roughly(ms: number): string {
+	const s = Math.max(1, Math.ceil(ms / 1000)), minutes = Math.round(s / 60)
+	return s < 60 ? `${s} s` : minutes < 60 ? `${minutes} min` : duration(minutes * 60_000)
+}
+
+// inUTC says whether times are shown in UTC instead of the browser's zone. The browser stores the choice.
 export const inUTC = signal(remembersUTC())
 
 function remembersUTC(): boolean {

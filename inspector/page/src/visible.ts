@@ -1,5 +1,5 @@
 // Texts of runs are shown unchanged, except for characters that would change how the text around them is read: control
-// characters, marks that reorder a line, and characters without a glyph. Those are shown as signs.
+// characters, marks that reorder a line, and characters without a glyph. Visible signs replace these characters.
 
 const disruptive = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
 

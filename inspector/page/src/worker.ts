@@ -1,37 +1,20 @@
-import { layout, type Task } from "./layout"
+import type { Graph } from "./api"
+import { place } from "./place"
+import { pictureOf, sceneOf, treeOf, type Choice } from "./scene"
 
-// The layout of a graph with unfolded composites: the graph in a composite is laid out first, and determines the composite's
-// size.
-export interface Tree { task: Task; inside: Record<number, Tree> }
-export interface Placed { path: number[]; x: number; y: number; w: number; h: number } // path: the index in each graph, from the outermost
-export interface Drawn { nodes: Placed[]; lines: { path: number[]; edge: number; points: number[] }[]; w: number; h: number; ms: number }
+// The worker makes pictures of graphs, so that the page does not wait for them.
 
-const padding = 18
-const caption = 34
+// Asked is a request for a picture. graphs are the graphs, as JSON, that the worker does not have yet. The other fields say which part of
+// which graph is shown: statuses are the statuses that the choice needs, and insides the paths of the composites that have begun.
+export interface Asked extends Omit<Choice, "open"> { graphs: [string, string][]; inside: string; open: string[]; all: boolean; statuses: [string, string][]; insides: string[] }
 
-function place(tree: Tree): Drawn {
-	const inner = new Map<number, Drawn>()
-	const boxes = tree.task.boxes.map((box, i) => {
-		if (!tree.inside[i]) return box
-		const drawn = place(tree.inside[i])
-		inner.set(i, drawn)
-		return { w: Math.max(box.w, drawn.w + 2 * padding), h: drawn.h + caption + padding }
-	})
-	const flat = layout({ ...tree.task, boxes })
-	const drawn: Drawn = { nodes: [], lines: [], w: flat.w, h: flat.h, ms: 0 }
-	boxes.forEach((box, i) => drawn.nodes.push({ path: [i], x: flat.x[i], y: flat.y[i], ...box }))
-	for (const line of flat.lines) drawn.lines.push({ path: [], ...line })
-	for (const [i, child] of inner) {
-		const dx = flat.x[i] + padding, dy = flat.y[i] + caption
-		for (const node of child.nodes) drawn.nodes.push({ ...node, path: [i, ...node.path], x: node.x + dx, y: node.y + dy })
-		for (const line of child.lines) drawn.lines.push({ ...line, path: [i, ...line.path], points: line.points.map((p, k) => p + (k % 2 ? dy : dx)) })
-	}
-	return drawn
-}
+const graphs = new Map<string, Graph>()
 
-onmessage = (e: MessageEvent<Tree>) => {
-	const begun = performance.now()
-	const drawn = place(e.data)
+onmessage = (e: MessageEvent<Asked>) => {
+	const asked = e.data, statuses = new Map(asked.statuses)
+	for (const [path, text] of asked.graphs) graphs.set(path, JSON.parse(text))
+	const scene = sceneOf({ graphs, insides: new Set(asked.insides), status: path => statuses.get(path) ?? "idle" }, asked.inside, { ...asked, open: new Set(asked.open) })!
+	const begun = performance.now(), drawn = place(treeOf(scene, asked.all))
 	drawn.ms = performance.now() - begun
-	postMessage(drawn)
+	postMessage(pictureOf(scene, drawn))
 }

@@ -1,6 +1,6 @@
 // What operators do: answers, and every action.
 import assert from "node:assert/strict"
-import { api, base, close, drawn, link, open, overflow, stage, until } from "./harness.mjs"
+import { api, base, close, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
 
 export const actions = {
 	async "two answer one gate: the second is told who was first"() {
@@ -20,6 +20,37 @@ export const actions = {
 		await close(bob)
 		const ship = await until("ship", async () => { const n = await api("node", { run, path: "ship" }); return n.status === "completed" && n })
 		assert.equal(ship.upstream[0].edge, "taken")
+	},
+
+	async "a gate offers the declared words, its question's data, and the form of its schema"() {
+		const run = await stage("asking")
+		const page = await open(base + "#/gates")
+		const card = id => page.locator(".card", { hasText: run }).filter({ has: page.getByRole("link", { name: id, exact: true }) })
+		await card("one").waitFor()
+		assert.deepEqual(await card("one").locator("form").getByRole("button").allInnerTexts(), ["approved", "rejected"])
+		await card("one").getByText("1200").waitFor() // the offer to decide on
+		await card("declared").getByRole("link", { name: "risk" }).waitFor()
+		const form = card("form")
+		await form.getByLabel("Amount").fill("much")
+		await form.getByLabel("currency").selectOption("USD")
+		await form.getByLabel("urgent").check()
+		await form.getByLabel("Comment").fill("once")
+		await form.getByRole("button", { name: "Send" }).click()
+		await page.getByText('The field "Amount" has no valid value.').waitFor()
+		await form.getByLabel("Amount").fill("12.5")
+		await form.getByRole("button", { name: "Send" }).click()
+		await form.waitFor({ state: "detached" })
+		const node = await api("node", { run, path: "form" })
+		assert.deepEqual([node.status, node.decision.value.json, node.decision.comment], ["completed", { amount: 12.5, currency: "USD", urgent: true }, "once"])
+		await card("data").getByLabel("Answer").fill("7")
+		await card("data").getByRole("button", { name: "Send" }).click()
+		await card("data").waitFor({ state: "detached" })
+		assert.equal((await api("node", { run, path: "data" })).decision.value.json, 7)
+		await page.locator("button.primary").first().hover() // its text is readable, too
+		let found
+		await until("accessible page", async () => !(found = await serious(page)).length).catch(err => assert.fail(`${err.message}: ${found}`)) // a button that was just pressed is pale
+		await close(page)
+		await fetch(`${base}api/v1/cancel?run=${encodeURIComponent(run)}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" })
 	},
 
 	async "every action asks first, and does what it says"() {

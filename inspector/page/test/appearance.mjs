@@ -107,10 +107,10 @@ export const appearance = {
 		}
 		const sub = nodes.find(n => n.path.startsWith("inside")).path
 		const group = "rtl\u202egnp.exe\u2066\x1b[2J\u200b"
-		for (const [tab, ready] of [["/graph?" + new URLSearchParams({ open: sub, fold: group }), ".menu"], ["/graph?" + new URLSearchParams({ inside: sub }), ".stage"], ["/log?level=debug", ".line"], ["/table", "tbody tr"], ["/timeline", ".trail"], ["/timeline?critical=slots", ".trail"]]) {
+		for (const [tab, ready] of [["/graph?" + new URLSearchParams({ open: sub, fold: group }), ".groups"], ["/graph?" + new URLSearchParams({ inside: sub }), ".stage"], ["/log?level=debug", ".line"], ["/table", "tbody tr"], ["/timeline", ".trail"], ["/timeline?critical=slots", ".trail"]]) {
 			await page.goto(link(run, tab, at))
 			await page.locator(ready).first().waitFor()
-			if (ready === ".menu") await page.locator(".menu summary").click()
+			if (ready === ".groups") await page.locator(".groups summary").click()
 			await page.waitForTimeout(200)
 			await check(tab.slice(0, 12))
 		}

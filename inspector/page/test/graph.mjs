@@ -1,6 +1,6 @@
 // The graph: what folds and unfolds in it, how it is moved, and what it shows at which size.
 import assert from "node:assert/strict"
-import { clickBox, close, completed, data, drawn, link, open, stage, steady, until } from "./harness.mjs"
+import { api, clickBox, close, completed, data, drawn, link, open, stage, steady, textsIn, until } from "./harness.mjs"
 
 export const graph = {
 	async "composites unfold, and are looked into"() {
@@ -76,7 +76,7 @@ export const graph = {
 		const run = await completed("crews")
 		const page = await open(link(run, "/graph"))
 		await drawn(page, 6)
-		await page.locator(".menu summary").click()
+		await page.locator(".groups summary").click()
 		await page.getByLabel("Fold db").check()
 		await drawn(page, 4) // those before and those after what is not in the group
 		assert.equal(await data(page, "lines"), "3")
@@ -112,9 +112,94 @@ export const graph = {
 		await close(page)
 	},
 
+	async "300, 5,000 and 20,000 nodes are clusters with readable names, and what failed is in view at the start"() {
+		for (const [name, ends, part] of [["tables", "failed", "failed"], ["big5000", "completed", ""], ["big20000", "failed", "failed"]]) {
+			const run = await stage(name)
+			await until("end of " + run, async () => (await api("run", { run })).status === ends, 60_000)
+			const page = await open(link(run, "/graph"))
+			await until("picture", async () => Number(await data(page, "items").catch(() => 0)) > 2, 20_000)
+			const boxes = Number(await data(page, "items"))
+			assert(boxes <= 48, `${boxes} boxes`)
+			const texts = await textsIn(page)
+			const named = texts.filter(t => t.size >= 12 && t.inside && /[a-z]/.test(t.text))
+			assert(named.length >= Math.min(boxes, 4), `${name}: ${named.length} of ${boxes} names: ${JSON.stringify(texts.slice(0, 8))}`)
+			if (part) assert(texts.some(t => t.inside && /^F \d/.test(t.text)), `${name}: ${JSON.stringify(texts)}`)
+			await page.getByLabel("Clusters").selectOption("layer")
+			await until("layers", async () => (await textsIn(page)).some(t => /^layers? \d/.test(t.text)))
+			await page.reload()
+			await until("layers again", async () => (await textsIn(page).catch(() => [])).some(t => /^layers? \d/.test(t.text)))
+			await close(page)
+		}
+	},
+
+	async "clusters unfold one level, and a link to a node unfolds what it is in and marks it"() {
+		const run = await stage("tables")
+		const page = await open(link(run, "/graph?by=layer"))
+		await drawn(page, 15)
+		await page.locator("canvas.picture").focus()
+		await page.keyboard.press("ArrowRight")
+		await page.locator("[role=status]", { hasText: "20 nodes folded into one box" }).waitFor({ state: "attached" })
+		await page.keyboard.press("Enter")
+		await drawn(page, 35)
+		assert((await textsIn(page)).some(t => t.inside && t.size >= 12 && t.text.startsWith("table_00")))
+		await page.keyboard.press("u")
+		await drawn(page, 15)
+		const path = "table_08_03_customer_orders_daily"
+		await page.goto(link(run, "/graph?node=" + path))
+		await page.reload()
+		const seen = async () => (await textsIn(page).catch(() => [])).some(t => t.inside && t.size >= 12 && t.text.startsWith("table_08_03"))
+		await until("the node of the link", seen)
+		await page.goto(link(await completed("composites"), "/graph?node=sub%2Flist"))
+		await page.reload()
+		await drawn(page, 6)
+		await until("the node in a composite", async () => (await textsIn(page)).some(t => t.inside && t.text === "list"))
+		await close(page)
+	},
+
+	async "the failed part shows the root, and what it stopped as one box"() {
+		const run = await stage("tables")
+		await until("end", async () => (await api("run", { run })).status === "failed")
+		const { counts } = await api("run", { run })
+		assert(counts.failed === 1 && counts.aborted > 50, JSON.stringify(counts))
+		const page = await open(link(run, "/graph?failed=1&by=none"))
+		await drawn(page, 5) // the root, three nodes before it, and the box
+		await page.locator("canvas.picture").focus()
+		const box = page.locator("[role=status]", { hasText: `stopped by that: ${counts.aborted} nodes` })
+		await until("box of the stopped nodes", async () => {
+			await page.keyboard.press("ArrowRight")
+			return (await box.count()) > 0
+		})
+		await page.keyboard.press("u")
+		await drawn(page, 4 + counts.aborted)
+		await page.reload()
+		await drawn(page, 4 + counts.aborted)
+		await page.getByRole("button", { name: "Fold the stopped nodes" }).click()
+		await drawn(page, 5)
+		await close(page)
+	},
+
+	async "the text of an edge is near its source where two edges meet"() {
+		const run = await stage("purchase")
+		const page = await open(link(run, "/graph"))
+		await drawn(page, 5)
+		const drew = await page.evaluate(() => new Promise(resolve => { // the texts of the next frame, and their heights in the picture
+			const { fillText } = CanvasRenderingContext2D.prototype, found = {}
+			CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+				found[text] = y
+				return fillText.call(this, text, x, y)
+			}
+			dispatchEvent(new KeyboardEvent("keydown", { key: "0" }))
+			requestAnimationFrame(() => requestAnimationFrame(() => resolve(found)))
+		}))
+		const near = (text, name, other) => assert(Math.abs(drew[text] - drew[name]) < Math.abs(drew[text] - drew[other]) / 2, JSON.stringify(drew))
+		near("yes", "legal", "cfo")
+		near("approve", "cfo", "legal")
+		await close(page)
+	},
+
 	async "the picture and its minimap are moved by mouse and keyboard, and a reload finds them where they were"() {
 		const run = await completed("wide")
-		const page = await open(link(run, "/graph?node=n0.0"))
+		const page = await open(link(run, "/graph?by=none&node=n0.0"))
 		await drawn(page, 1000)
 		const minimap = page.getByRole("application", { name: /Overview/ })
 		const [, , whole] = await steady(page)

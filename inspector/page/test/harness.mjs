@@ -27,12 +27,14 @@ export const until = async (what, check, patience = 10_000) => {
 	}
 }
 
-// completed starts a run and waits for its end.
-export const completed = async name => {
+// ended starts a run and waits until it has a final status.
+export const ended = async (name, status) => {
 	const run = await stage(name)
-	await until("end of " + run, async () => (await api("run", { run })).status === "completed")
+	await until("end of " + run, async () => (status ? [status] : ["completed", "failed"]).includes((await api("run", { run })).status), 60_000)
 	return run
 }
+
+export const completed = name => ended(name, "completed")
 
 // watch runs in the page: it reports violations of the policy, and counts texts on canvases that could reorder what is beside them.
 const watch = () => {
@@ -68,6 +70,21 @@ export const data = (page, name) => page.locator("canvas.picture").evaluate((c, 
 
 // drawn waits for a picture of n boxes.
 export const drawn = (page, n) => until(`picture of ${n} boxes`, async () => (await data(page, "items").catch(() => "")) === String(n), 20_000)
+
+// textsIn returns the texts that the picture draws: their sizes in pixels, and whether they begin in the window.
+export const textsIn = page => page.evaluate(() => new Promise(resolve => {
+	const { fillText } = CanvasRenderingContext2D.prototype, found = [], shown = document.querySelector("canvas.picture")
+	CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+		const m = this.getTransform(), size = parseFloat(this.font.replace(/^\d+ /, "")) * m.a, left = m.a * x + m.e, top = m.d * y + m.f
+		if (this.canvas === shown) found.push({ text, size: size / devicePixelRatio + 0.01, inside: left >= 0 && top >= 0 && left < this.canvas.width && top < this.canvas.height })
+		return fillText.call(this, text, x, y)
+	}
+	requestAnimationFrame(() => requestAnimationFrame(() => {
+		CanvasRenderingContext2D.prototype.fillText = fillText
+		resolve(found)
+	}))
+	dispatchEvent(new Event("resize"))
+}))
 
 // steady waits until the part of the picture that is in the window does not change any more, and returns it.
 export const steady = async page => {

@@ -3,15 +3,18 @@
 // limits it to the scenarios whose names contain it.
 import { actions } from "./actions.mjs"
 import { appearance } from "./appearance.mjs"
+import { estimates } from "./estimates.mjs"
 import { functions } from "./functions.mjs"
 import { graph } from "./graph.mjs"
 import { browser } from "./harness.mjs"
+import { large } from "./large.mjs"
+import { operating } from "./operating.mjs"
 import { strain } from "./strain.mjs"
 import { views } from "./views.mjs"
 
 const only = process.argv[3]
 let failed = 0
-for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...actions, ...appearance, ...strain })) {
+for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...large, ...estimates, ...actions, ...operating, ...appearance, ...strain })) {
 	if (only && !name.includes(only)) continue
 	const begun = Date.now()
 	try {

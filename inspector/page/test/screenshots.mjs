@@ -1,4 +1,5 @@
-// Takes the pictures of the documentation from a service of examples/live, whose link is given, and writes them to docs.
+// Takes the pictures of the documentation and writes them to docs: from a service of examples/live, whose link is given, or, if a second
+// argument gives the beginning of their names, those of large graphs from the service of the tests.
 import { chromium } from "playwright-core"
 
 const [base, token] = process.argv[2].split("#token=")
@@ -20,9 +21,24 @@ const latest = async (workflow, ready) => {
 const shot = async (name, hash, { scheme = "light", height = 640 } = {}) => {
 	const page = await browser.newPage({ viewport: { width: 1200, height }, colorScheme: scheme, extraHTTPHeaders: headers })
 	await page.goto(base + hash)
-	await page.waitForTimeout(1200)
+	await page.waitForTimeout(2500)
 	await page.screenshot({ path: `${folder}inspector-${name}.png` })
 	await page.close()
+}
+
+const large = process.argv[3]
+if (large) {
+	for (const [name, n] of [["tables", 300], ["big5000", 5000]]) {
+		const run = await (await fetch(`${base}stage/${name}`)).text()
+		for (;;) {
+			const { status } = await (await fetch(`${base}debug/kahn/api/v1/run?run=${run}`)).json()
+			if (["completed", "failed"].includes(status)) break
+			await new Promise(r => setTimeout(r, 500))
+		}
+		await shot(`${large}-${n}`, `debug/kahn/#/runs/${run}/graph`, { height: 560 })
+	}
+	await browser.close()
+	process.exit()
 }
 
 const release = await latest("release", r => r.waits > 0)

@@ -34,15 +34,54 @@ export const views = {
 		}
 	},
 
+	async "the cause stands first, whole and as a link; a running run says that nodes have failed; a long error is shown once, folded"() {
+		const sunk = await stage("sunk"), sinking = await stage("sinking"), cause = "the first line of the cause"
+		await until("the end", async () => (await api("run", { run: sunk })).status === "failed")
+		await until("a failure", async () => (await api("run", { run: sinking })).counts.failed === 1)
+		assert.equal((await api("run", { run: sinking })).status, "running")
+		for (const width of [1280, 375]) {
+			const page = await open(base, { width, height: 800 })
+			const row = id => page.getByRole("row").filter({ has: page.getByRole("link", { name: id, exact: true }) })
+			await row(sinking).getByRole("link", { name: "1 failed" }).waitFor()
+			assert.equal(await overflow(page), 0)
+			if (width > 700) await row(sunk).getByText(cause).waitFor()
+			await page.goto(link(sinking, "/table"))
+			await page.locator(".run-title").getByRole("link", { name: "1 failed" }).click()
+			await until("one row", async () => (await page.locator(".tableview tbody tr").count()) === 1)
+			await page.goto(link(sunk, "/table"))
+			const red = page.locator("header").getByRole("link", { name: cause })
+			await red.waitFor()
+			assert((await red.innerText()).startsWith(cause))
+			const shown = await red.locator("span").first().evaluate(e => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= innerWidth)
+			assert(shown, "the cause is cut off")
+			const path = red.locator(".path")
+			assert(await path.evaluate(e => e.scrollWidth > e.clientWidth), "the path is not cut off, so this proves nothing")
+			await red.click()
+			const panel = page.getByRole("complementary", { name: "Node" }), text = panel.locator(".failure pre")
+			await text.waitFor()
+			assert.match(await text.innerText(), /^the first line of the cause\nline 2 of the trace\n/)
+			assert.doesNotMatch(await text.innerText(), /line 41/)
+			assert.equal((await panel.innerText()).split("line 2 of the trace").length - 1, 1, "times that the error is shown")
+			await panel.getByRole("button", { name: "Show all" }).click()
+			assert.match(await text.innerText(), /line 41 of the trace$/)
+			await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
+			await panel.getByRole("button", { name: "Copy error" }).click()
+			await panel.getByRole("button", { name: "Copied" }).waitFor()
+			assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^the first line of the cause\n[^]*line 41 of the trace$/)
+			assert.deepEqual(await serious(page), [])
+			await close(page)
+		}
+	},
+
 	async "the list is live, filtered and searched"() {
 		const page = await open(base)
 		await page.getByRole("row", { name: /orders/ }).first().waitFor()
 		const run = await stage("orders")
 		await page.getByRole("link", { name: run }).waitFor() // without a reload
 		await page.getByRole("row", { name: run }).getByText("1/6").waitFor()
-		await page.locator(".chips").getByRole("link", { name: /failed/ }).click()
+		await page.locator(".chips").getByRole("link", { name: /cancelled/ }).click()
 		await page.getByText("No run matches the filters").waitFor()
-		assert.match(page.url(), /status=failed/)
+		assert.match(page.url(), /status=cancelled/)
 		await page.reload()
 		await page.getByText("No run matches the filters").waitFor()
 		await page.getByRole("link", { name: "Clear filters" }).click()

@@ -1,0 +1,171 @@
+package inspector
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// This file collects what a person needs to answer a gate: the words to choose from, the form of the answer, and the values to decide
+// on.
+
+// opposites maps a word to the word that the page offers as the opposite answer, if the gate accepts that word and declares no word with
+// its meaning. For example, a gate whose only edge is labelled "approved" can be rejected, too.
+var opposites = map[string]string{
+	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
+}
+
+// offered selects the answers to offer for a gate from the accepted answers: the words that the graph declares and their opposites,
+// without synonyms of these words. If the gate's plan is unknown, offered returns all accepted answers.
+func (c *call) offered(at place, accepted []string) []string {
+	if at.plan == nil {
+		return accepted
+	}
+	n := at.node()
+	var declared []string
+	if n.Gate != nil {
+		declared = n.Gate.Choices
+	}
+	if len(declared) == 0 {
+		for _, label := range c.labelsOf(at) {
+			if n.Gate == nil || n.Gate.OnTimeout != kahn.GateLabel || label != "timeout" {
+				declared = append(declared, label)
+			}
+		}
+	}
+	var list []string
+	for _, word := range declared {
+		if slices.Contains(accepted, word) && !slices.Contains(list, word) {
+			list = append(list, word)
+		}
+	}
+	if len(list) == 1 && slices.Contains(accepted, opposites[list[0]]) {
+		list = append(list, opposites[list[0]])
+	}
+	if len(list) == 0 {
+		return accepted
+	}
+	return list
+}
+
+// adjacency has the edges of plans by node, so that a list of gates reads the edges of each plan once, however many gates it has.
+type adjacency map[*kahn.Plan]*edgesByNode
+
+type edgesByNode struct{ from, to map[string][]kahn.Edge }
+
+// edgesOf returns the edges of a plan by node.
+func (c *call) edgesOf(plan *kahn.Plan) *edgesByNode {
+	if x := c.edges[plan]; x != nil {
+		return x
+	}
+	x := &edgesByNode{from: map[string][]kahn.Edge{}, to: map[string][]kahn.Edge{}}
+	for e := range plan.Edges() {
+		x.from[e.From], x.to[e.To] = append(x.from[e.From], e), append(x.to[e.To], e)
+	}
+	if c.edges != nil {
+		c.edges[plan] = x
+	}
+	return x
+}
+
+// labelsOf returns the labels of a node's out-edges, in the order of declaration.
+func (c *call) labelsOf(at place) (labels []string) {
+	for _, e := range c.edgesOf(at.plan).from[at.plan.ID(at.ref)] {
+		if e.Label != "" && !slices.Contains(labels, e.Label) {
+			labels = append(labels, e.Label)
+		}
+	}
+	return labels
+}
+
+// answerSchema returns the JSON Schema of a gate's answers. It returns nil if the gate has no schema, if the contract is Go code, or if
+// the schema is too large to be shown.
+func answerSchema(at place) json.RawMessage {
+	if at.plan == nil {
+		return nil
+	}
+	gate := at.node().Gate
+	if gate == nil || gate.Schema == nil {
+		return nil
+	}
+	var text []byte
+	switch s := gate.Schema.(type) {
+	case kahn.Contract:
+		return nil
+	case string:
+		text = []byte(s)
+	case []byte:
+		text = s
+	default:
+		var err error
+		if text, err = encode(s); err != nil {
+			return nil
+		}
+	}
+	if len(text) > shownValue || !json.Valid(text) {
+		return nil
+	}
+	return text
+}
+
+// basis is a value on which a person decides.
+type basis struct {
+	Name  string `json:"name"`           // the name of the input, or the id of the predecessor
+	Path  string `json:"path,omitempty"` // the path of the predecessor; empty for an input of the gate
+	Value *value `json:"value"`
+}
+
+// rawBasis is a basis before the client's permissions are applied.
+type rawBasis struct {
+	name, path string
+	value      any
+}
+
+// The bounds of the values shown with a gate. They are small, since a list may contain hundreds of gates.
+const (
+	mostBases  = 8    // values
+	shownBasis = 2048 // bytes of each
+)
+
+// basesOf returns the gate's inputs. If the gate has no inputs, or the store does not contain them, it returns the outputs of the gate's
+// direct predecessors.
+func (c *call) basesOf(path string) (list []rawBasis) {
+	params, _, err := c.target.Inputs(path)
+	if err == nil && len(params) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(params)) {
+			list = append(list, rawBasis{name: name, value: params[name]})
+		}
+		return list[:min(len(list), mostBases)]
+	}
+	at, err := find(c.target, path)
+	if err != nil || at.plan == nil {
+		return nil
+	}
+	for _, e := range c.edgesOf(at.plan).to[at.plan.ID(at.ref)] {
+		if len(list) == mostBases || slices.ContainsFunc(list, func(b rawBasis) bool { return b.name == e.From }) {
+			continue
+		}
+		if res, err := c.target.Node(at.in.prefix + e.From); err == nil && res.Output != nil {
+			list = append(list, rawBasis{name: e.From, path: at.in.prefix + e.From, value: res.Output})
+		}
+	}
+	return list
+}
+
+// bases returns the values as the client may see them.
+func (c *call) bases(run, path string, raw []rawBasis) (list []basis) {
+	if !c.mayViewData() {
+		return nil
+	}
+	for _, b := range raw {
+		v := Value{RunID: run, Path: cmp.Or(b.path, path), Kind: Output, Value: b.value}
+		if b.path == "" {
+			v.Kind, v.Name = Input, b.name
+		}
+		list = append(list, basis{Name: clip(b.name, shownText), Path: b.path, Value: c.shownWithin(v, shownBasis)})
+	}
+	return list
+}

@@ -1,0 +1,48 @@
+package inspector
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// hitReply is the earlier run whose step made the output of a node: the output comes from a kahn.Memo.
+type hitReply struct {
+	Run string `json:"run,omitempty"` // empty if the client may not know of the run
+	At  string `json:"at"`            // when the step of that run returned
+}
+
+// hit describes the earlier run that made an output; nil without one.
+func (c *call) hit(h *event.Hit) *hitReply {
+	if h == nil {
+		return nil
+	}
+	reply := &hitReply{At: stamp(h.At)}
+	if c.seesHit(h.Run) {
+		reply.Run = h.Run
+	}
+	return reply
+}
+
+// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, the client may know only of runs
+// of the Runner, since Visible needs the labels of the run, and the labels of other runs are unknown here.
+func (c *call) seesHit(id string) bool {
+	if c.h.Visible == nil {
+		return true
+	}
+	run, ok := c.h.Runner.Run(id)
+	return ok && c.h.seesLive(c.r, run)
+}
+
+// hitLine describes in words where the output of a node comes from.
+func (c *call) hitLine(p event.Completion) string {
+	line := ", with the output of an earlier run"
+	if p.Hit == nil {
+		return line
+	}
+	if c.seesHit(p.Hit.Run) {
+		line = ", with the output of run " + clip(p.Hit.Run, shownText)
+	}
+	return line + fmt.Sprintf(" of %s", p.Hit.At.UTC().Format(time.DateTime+"Z"))
+}

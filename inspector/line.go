@@ -1,0 +1,88 @@
+package inspector
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// lineRow is the place of a pending run in the line of the runs that wait to begin: the runs of the Runner, or the stored runs with the
+// run's key.
+type lineRow struct {
+	Ahead   int  `json:"ahead"`           // the number of pending runs that come first
+	More    bool `json:"more,omitempty"`  // Ahead may be too small, because not all pending runs were read
+	Running int  `json:"running"`         // the number of runs that run now; 0 for stored runs without a key
+	Limit   int  `json:"limit,omitempty"` // how many may run at once, if the Runner has a limit
+	// From is when the run may begin, if that is later than now. Ahead is 0 until then.
+	From string `json:"from,omitempty"`
+}
+
+// mostInLine is the maximum number of pending runs that are read from a store to find a run's place.
+const mostInLine = 500
+
+// lineOf returns the place of a run that waits until the Runner begins it, or nil if the run does not wait.
+func (h *handler) lineOf(run *kahn.Run) *lineRow {
+	if run.Status() != kahn.RunPending || over(run) {
+		return nil
+	}
+	x := lineRow{Limit: h.Runner.MaxRuns}
+	before := true
+	for other := range h.Runner.Runs() { // in the order of arrival, in which they begin
+		switch before = before && other != run; {
+		case other.Status() == kahn.RunRunning && !over(other):
+			x.Running++
+		case before && other.Status() == kahn.RunPending && !over(other):
+			x.Ahead++
+		}
+	}
+	return &x
+}
+
+// storedLineOf returns the place of a pending stored run among the runs with its key. It returns nil if the run is not pending, or if
+// the store does not let keys take turns.
+func (h *handler) storedLineOf(ctx context.Context, run *store.Run) (*lineRow, error) {
+	keys, ok := h.Store.(store.TurnStore)
+	if !ok || run.Status != kahn.RunPending {
+		return nil, nil
+	}
+	places, err := keys.LeasedKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x := &lineRow{Running: places[run.Key]}
+	now := time.Now()
+	if run.WakeAt.After(now) {
+		x.From = stamp(run.WakeAt)
+		return x, nil
+	}
+	page, err := h.Store.List(ctx, store.Query{Filter: store.Filter{Key: run.Key, Statuses: []kahn.RunStatus{kahn.RunPending}}, Limit: mostInLine})
+	if err != nil {
+		return nil, err
+	}
+	x.More = page.Next != ""
+	for i := range page.Runs {
+		if other := &page.Runs[i]; other.ID != run.ID && other.Key == run.Key && !other.WakeAt.After(now) && comesFirst(other, run) {
+			x.Ahead++
+		}
+	}
+	return x, nil
+}
+
+// comesFirst reports whether a due run of a key begins before another due run of the key.
+func comesFirst(a, b *store.Run) bool {
+	if a.Priority != b.Priority {
+		return a.Priority > b.Priority
+	}
+	return cmp.Or(dueSince(a).Compare(dueSince(b)), cmp.Compare(a.ID, b.ID)) < 0
+}
+
+// dueSince returns when a pending run became due.
+func dueSince(run *store.Run) time.Time {
+	if run.WakeAt.IsZero() {
+		return run.Created
+	}
+	return run.WakeAt
+}

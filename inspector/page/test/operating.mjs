@@ -1,0 +1,109 @@
+// What operators see and do beyond answers and stops: chosen items, places in line, outputs from the cache, schedules that no process serves.
+import assert from "node:assert/strict"
+import { api, base, close, completed, link, open, overflow, serious, server, stage, until } from "./harness.mjs"
+
+export const operating = {
+	async "chosen items of a map are redriven, after a preview, and the others stay as they are"() {
+		const run = await completed("letters")
+		const page = await open(link(run, "/graph?node=each"), { quiet: true })
+		const failed = async () => (await api("nodes", { run, inside: "each", status: "failed" })).nodes.map(n => n.path)
+		assert.equal((await failed()).length, 5)
+		await page.getByRole("complementary", { name: "Node" }).getByRole("link", { name: "Choose items" }).click()
+		await until("the failed items alone", async () => (await page.locator(".tableview tbody tr").count()) === 5)
+		await page.getByLabel("Choose each[3]", { exact: true }).check()
+		await page.getByRole("searchbox", { name: "Search nodes" }).fill("each[7]")
+		await until("one row", async () => (await page.locator(".tableview tbody tr").count()) === 1)
+		await page.getByLabel("Choose all shown nodes").check() // a choice outlasts the filter
+		const name = "Redrive 2 chosen nodes"
+		await page.getByRole("button", { name, exact: true }).click()
+		const dialog = page.getByRole("dialog")
+		await dialog.getByText("4 nodes run again").waitFor()
+		assert.deepEqual(await dialog.getByRole("listitem").allTextContents(), ["each", "each[3]", "each[7]", "sum"])
+		assert.deepEqual(await serious(page), [])
+		await dialog.getByLabel("Reason").fill("they have moved")
+		await dialog.getByRole("button", { name, exact: true }).click()
+		await dialog.waitFor({ state: "detached" })
+		await until("the end", async () => (await api("run", { run })).status === "completed" && (await failed()).length === 3)
+		assert.deepEqual(await failed(), ["each[1]", "each[5]", "each[9]"])
+		await page.getByRole("button", { name, exact: true }).waitFor({ state: "detached" }) // the choice was for that redrive
+		await page.getByRole("searchbox", { name: "Search nodes" }).fill("")
+		await until("the rest", async () => (await page.locator(".tableview tbody tr").count()) === 3)
+		await close(page)
+		const viewer = await open(link(run, "/table?inside=each", `${server}/view/`))
+		await viewer.getByRole("link", { name: "each[1]", exact: true }).waitFor()
+		assert.equal(await viewer.getByRole("checkbox").count(), 0)
+		await close(viewer)
+	},
+
+	async "a pending run shows its key, its priority and its place in line"() {
+		await stage("line")
+		const page = await open(link("lined-3"))
+		const line = page.locator(".run-head .line")
+		await line.getByText("key initech").waitFor()
+		await line.getByText("waits for its turn: 2 runs with its key begin before it, 0 run now").waitFor()
+		await page.goto(link("lined-1"))
+		await line.getByText("1 run with its key begins before it").waitFor()
+		await page.goto(link("lined-4"))
+		await line.getByText("begins at the earliest at").waitFor()
+		await page.goto(link("lined-2"))
+		await line.getByText("no run with its key begins before it").waitFor()
+		await line.getByText("priority 5").waitFor()
+		assert.equal(await overflow(page), 0)
+		await line.getByRole("link", { name: "initech" }).click()
+		await until("the runs of the key", async () => (await page.locator("table.runs tbody tr").count()) === 4)
+		await close(page)
+	},
+
+	async "an output from the cache says from which run it is: in the panel, the table, the log and the timeline"() {
+		const first = await completed("cached"), run = await completed("cached")
+		const page = await open(link(run, "/table?node=load"))
+		await page.locator(".tableview").getByRole("row", { name: /load/ }).getByText("from cache").waitFor()
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await panel.getByText("from cache").waitFor()
+		await page.goto(link(run, "/timeline"))
+		await page.getByText("1 output from the cache").waitFor()
+		await page.goto(link(run, "/log"))
+		await page.getByText(`completed, with the output of run ${first} of`).waitFor()
+		await page.goto(link(run, "/table?node=load"))
+		await panel.locator(".hit").getByRole("link", { name: first, exact: true }).click()
+		await page.locator(".run-id", { hasText: first }).waitFor()
+		assert.equal(await panel.getByText("from cache").count(), 0)
+		await close(page)
+	},
+
+	async "lists and headers say who cancelled or aborted a run, and why"() {
+		const page = await open(base)
+		for (const [verb, said] of [["cancel", "cancelled by ann: wrong input"], ["abort", "aborted by ann: wrong input"]]) {
+			const run = await stage("waiting")
+			await page.goto(link(run))
+			await page.getByRole("button", { name: verb === "cancel" ? "Cancel" : "Abort", exact: true }).click()
+			const dialog = page.getByRole("dialog")
+			await dialog.getByLabel("Reason").fill("wrong input")
+			await dialog.getByRole("button", { name: verb === "cancel" ? "Cancel" : "Abort", exact: true }).click()
+			await until(said, async () => (await page.locator(".run-head .stopped").allInnerTexts()).map(t => t.replace(/["“”]/g, "")).includes(said))
+			await page.goto(base + "#/runs?q=" + run)
+			const cell = page.getByRole("row").filter({ has: page.getByRole("link", { name: run, exact: true }) }).locator(".stopped")
+			await cell.waitFor()
+			assert.equal((await cell.innerText()).replace(/["“”]/g, ""), said)
+		}
+		await page.goto(`${server}/view/#/runs?workflow=waiting&status=failed`)
+		await page.locator("table.runs .stopped").first().waitFor()
+		assert.equal(await page.locator("table.runs .stopped").first().innerText(), "aborted") // a client that may only view
+		await close(page)
+	},
+
+	async "a schedule that no process serves is marked, and what is refused says why"() {
+		const page = await open(base + "#/schedules", { quiet: true })
+		const row = page.getByRole("row", { name: /weekly audit/ })
+		await row.getByText("no process").waitFor()
+		await row.getByText("no missed tick runs, runs may overlap").waitFor()
+		await row.getByRole("button", { name: "Run now: weekly audit" }).click()
+		await row.getByText("this process does not serve the schedule").waitFor()
+		const served = page.getByRole("row", { name: /<b>nightly/ })
+		assert.equal(await served.getByText("no process").count(), 0)
+		await served.getByRole("button", { name: "Run now: <b>nightly" }).click()
+		await served.locator("td:nth-child(5) a").click()
+		await page.locator(".run-title").getByText("completed").waitFor()
+		await close(page)
+	},
+}
