@@ -29,13 +29,12 @@ type Codec interface {
 }
 
 // Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. A nil Types
-// encodes only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output only when a
-// store, [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
+// encodes only the built-in types. As an option, Types is the codec of a run that has no [Encoding]. Such a run encodes an output only when a store,
+// [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
 //
-// Integers of every size keep their type and value; time.Time loses its monotonic reading. A value of a registered type is written in its
-// own JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it
-// matches; [*NodeError], [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error
-// that names the type.
+// Integers of every size keep their type and value. A time.Time loses its monotonic clock reading. A value of a registered type is written in its own
+// JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it matches;
+// [*NodeError], [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the type.
 //
 // If a type has two names, its values are written under the name that is first in alphabetical order. The option's error matches
 // [ErrBadOption] if Types has a nil value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time,
@@ -43,8 +42,9 @@ type Codec interface {
 type Types map[string]any
 
 // Encoding sets the Codec of the run. The run then encodes every output when its node completes. So an output that cannot be encoded fails its
-// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
-// The option's error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
+// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types]; the run then encodes an output only when a store,
+// [EventOutputs] or an encoded snapshot needs it. The option's error matches [ErrBadOption] if the codec's configuration is defective: see
+// [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -604,8 +604,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. It encodes an error, or a value
-// without a JSON form such as NaN, as for a store.
+// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error, or a value without a JSON
+// form such as NaN, gets the form that a store would contain.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

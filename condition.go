@@ -61,10 +61,9 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 	return n
 }
 
-// Switch returns a condition that takes the branch with the label that choose returns or, if no label of an edge
-// matches it, the branch labelled "default". Like [If] it also runs after failed predecessors. A node on one of its
-// branches may take data from any node, and still runs only if that branch is taken. If the node's Choices are set,
-// Compile checks the labels of its edges.
+// Switch returns a condition that takes the branch with the label that choose returns. If no edge has a matching label, the condition takes the
+// branch labelled "default". Like [If] it also runs after failed predecessors. A node on one of its branches may take data from any node, and still
+// runs only if that branch is taken. If the node's Choices are set, Compile checks the labels of its edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -643,7 +642,7 @@ func (c *compiler) lower(i int) {
 		}
 	}
 	if n.TestExpr != "" {
-		// A condition that cannot decide fails its node under every policy, so Compile reports the problem at once.
+		// A condition whose text has an error would fail under every policy, so Compile reports the error at once.
 		e, err := c.parse(n, "TestExpr", n.TestExpr)
 		if err != nil {
 			c.keep(err)

@@ -43,8 +43,8 @@ type schemaCompiler = interface {
 
 const phaseCount = event.PhaseOutput + 1
 
-// ContractError is the error of a node whose inputs or output violate its contract. The cause is [CauseContractInput] or [CauseContractOutput].
-// If an answer violates the Schema of a [Gate], its error unwraps to a ContractError of the output.
+// ContractError is the error of a node whose inputs or output violate its contract. The node's cause is [CauseContractInput] or
+// [CauseContractOutput]. The error for an answer that violates the Schema of a [Gate] unwraps to a ContractError with [event.PhaseOutput].
 type ContractError struct {
 	Phase      event.Phase
 	Violations []Violation
@@ -98,9 +98,9 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 	return contract
 }
 
-// The two sides of a step are judged in mirrored order: inputs first by the contract and then by the moderator, and the output first by the
-// moderator and then by the contract. Inputs are judged once, when the node has its slot and has not started. A node whose inputs are refused
-// changes from ready to failed. Outputs, including the output of a fallback, are judged within the attempt.
+// The inputs of a step are judged first by the contract and then by the moderator. Its output is judged first by the moderator and then by the
+// contract. Inputs are judged once, when the node has its slot and has not started. A node whose inputs are refused changes from ready to failed.
+// Outputs, including the output of a fallback, are judged within the attempt.
 
 // moderator is the function given to [Moderate].
 type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
@@ -121,7 +121,7 @@ type ModerationError struct {
 	Err error
 }
 
-// Error lists the moderator's reasons, or returns why it could not judge.
+// Error lists the moderator's reasons, or says why the moderator could not judge.
 func (e *ModerationError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
@@ -161,8 +161,8 @@ func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
-// Moderate sets the run's moderator, which judges the inputs and outputs of the nodes whose Moderation field selects this. If the graph has such
-// a node and the run has no moderator, the run is refused with an error that matches [ErrNoModerator].
+// Moderate sets the run's moderator, which judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a Moderation
+// and the run has no moderator, the run does not start: the error matches [ErrNoModerator].
 //
 // check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, means that check could not judge the value, which is
 // then refused, too. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. check must
@@ -280,7 +280,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 		return attemptResult{}
 	case refusal.Err == nil:
 		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
-	case step.ended() != nil: // the judge was interrupted by the end of the attempt, so the moderator has not refused the value
+	case step.ended() != nil: // the end of the attempt interrupted the moderator, so it has not refused the value
 		return attemptResult{err: refusal, kind: CauseStepError}
 	}
 	return attemptResult{err: refusal, kind: CauseModeration}

@@ -216,7 +216,8 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 // goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
-// Advance sets the run's clock to now and does everything that has fallen due. A time before the clock changes nothing.
+// Advance sets the run's clock to now and does everything that was scheduled for a time up to now. A time before the run's clock does not change the
+// clock.
 func (c *Coordinator) Advance(now time.Time) {
 	defer c.enter()()
 	h := c.h
@@ -398,11 +399,11 @@ type Values struct {
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this order.
-// A panic in one of them fails the node, except that after a panic of the guard Node.GuardErrors decides.
+// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this order. A
+// panic in one of them fails the node. After a panic of the guard, however, Node.GuardErrors decides what happens to the node.
 //
-// Pass the verdict to [machine.State.Checked]. err is the reason why the node fails its check, and guardErr why the guard could not decide. merged
-// contains the merged parameters of the node, for Values.Merged, or is nil if there are none.
+// Pass the verdict to [machine.State.Checked]. err is the reason why the node fails its check, and guardErr is the reason why the guard could not
+// decide. merged contains the merged parameters of the node, for Values.Merged, or is nil if there are none.
 func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)

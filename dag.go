@@ -53,12 +53,12 @@ type Graph struct {
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, such a guard fails when it is
 	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. A WhenExpr that names an
-	// undeclared input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards.
-	// Recommended for new graphs.
+	// undeclared input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in
+	// new graphs.
 	StrictGuards bool
 	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
-	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. Its error says what is wrong with the schema. The module kahn/schema
-	// compiles JSON Schema.
+	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. The error of Schemas.Compile says what is wrong with the schema. The module
+	// kahn/schema compiles JSON Schema.
 	Schemas interface {
 		Compile(schema any) (Contract, error)
 	}
@@ -75,7 +75,7 @@ type Graph struct {
 	plan  *Plan
 	err   error
 	baked settings
-	subs  []compiledGraph // the versions of all inner graphs, at any depth, that were compiled: a change makes the Plan outdated
+	subs  []compiledGraph // the compiled versions of all inner graphs, at any depth: if one of these graphs changes, the Plan is outdated
 	fresh bool
 }
 
@@ -133,7 +133,7 @@ type Group struct {
 type Node struct {
 	// ID identifies the node in its graph. Any non-empty string will do.
 	ID string
-	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition] and [KindGate] have a meaning for kahn.
+	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition], [KindGate] and [KindTrigger] have a meaning for kahn.
 	Kind string
 	// Label is a name for people. It is the key of the node's value in a json_object merge.
 	Label string
@@ -158,10 +158,9 @@ type Node struct {
 	// Sub makes the node a sub-graph: a nested run performs Sub, with the node's parameters as its root inputs.
 	//
 	// The node completes when the nested run completes. Its output is the output of Sub's end node, otherwise of Sub's only leaf, otherwise a map
-	// of the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested
-	// run fails; a retry begins a new nested run. The nested run has the options and the limits of the outer run. Its nodes take slots, and this
-	// node takes none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is performed for each item
-	// or iteration.
+	// of the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. The node fails with [CauseSubrun] when the nested run
+	// fails. A retry begins a new nested run. The nested run has the options and the limits of the outer run. Its nodes take slots, and this node takes
+	// none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is performed for each item or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
@@ -182,13 +181,13 @@ type Node struct {
 	// gate waits forever.
 	Gate *Gate
 
-	// Disabled skips the node at the start of the run, before any predecessor.
+	// Disabled skips the node at the start of the run, without waiting for its predecessors.
 	Disabled bool
 	// When is the node's guard, which is evaluated once, after the node's join is satisfied: false skips the node. Like Test, When sees only the
 	// node's ancestors. GuardErrors determines what happens if When returns an error, panics, or asks for a node that is not an ancestor.
 	When func(View) (bool, error)
-	// WhenExpr is a guard as a text, which the graph's Evaluator parses. [Truthy] determines which values let the node run, and
-	// Graph.StrictGuards what happens to a text that cannot be parsed.
+	// WhenExpr is a guard as a text, which the graph's Evaluator parses. [Truthy] determines which values let the node run. Graph.StrictGuards
+	// determines what happens to a text that cannot be parsed.
 	WhenExpr string
 	// GuardErrors determines what happens when a guard fails to decide. Default: [GuardFail] for When, [GuardAllow] for
 	// WhenExpr.
@@ -217,13 +216,13 @@ type Node struct {
 
 	// If the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
 	ContinueOnFail bool
-	// Fallback produces the output when the step has failed permanently. OverallTimeout also bounds Fallback. It is not called for a node that
-	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure,
-	// and errors.Is and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if
-	// OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, also fails the node.
+	// Fallback produces the output when the step fails permanently. OverallTimeout also bounds Fallback. Fallback is not called for a node that was
+	// stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure, and errors.Is
+	// and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if OverallTimeout ends Fallback. The
+	// error of Fallback has no special meaning: a [Skip], for example, also fails the node.
 	Fallback func(ctx context.Context, err error) (any, error)
-	// Cleanup makes the node run when all its predecessors are terminal, even while the run is being stopped. A stop of the run does not end its
-	// context.
+	// Cleanup makes the node run when all its predecessors are terminal, even while the run is being stopped. A stop of the run does not end the context
+	// of the node's step.
 	Cleanup bool
 	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets
 	// the node's Step, with the inputs of the node; [Step.Compensated] returns the output. For a map it undoes the items, one by one. If a
@@ -247,14 +246,15 @@ type Node struct {
 	// different graphs, and a renamed or moved node finds its earlier outputs.
 	MemoName string
 	// MemoKey returns, as a text, what the node's output depends on. The key of the output consists of this text, Memo, and MemoName or the path.
-	// Without MemoKey it contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like a step, and its result
+	// Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like a step, and its result
 	// must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log contains the error.
 	MemoKey func(s *Step) (string, error)
 	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, even with a MemoKey. Each lookup
 	// reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
 	Files []string
 
-	// Retry is the node's retry policy. If Retry is zero, the default of the graph applies, otherwise of the run, otherwise one attempt.
+	// Retry is the node's retry policy. If Retry is zero, the Retry of the graph's Defaults applies. If both are zero, the run's option [Retry] applies.
+	// Default: one attempt.
 	Retry Retry
 	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults. If both are zero, attempts are not
 	// bounded.
@@ -326,7 +326,8 @@ type Port struct {
 // If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails,
 // and delivers its value, but does not make To run; otherwise the labels would have no effect. There is one exception. Suppose that an edge with
 // a Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or
-// over other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] distinguishes the two.
+// over other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver
+// data only.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
@@ -360,7 +361,7 @@ type On uint8
 // The outcomes an edge can wait for.
 const (
 	OnSuccess On = iota // the source completed
-	OnFailure           // a catch edge: the source failed or was aborted; its normal edges are dead then
+	OnFailure           // a catch edge: the source failed or was aborted, and its OnSuccess edges are dead
 	OnAlways            // the source ended, in any status
 
 	onCount
@@ -531,7 +532,7 @@ func (g *Graph) Merges() []string {
 	return slices.Sorted(maps.Keys(g.merges))
 }
 
-// changed takes no lock: callers must not change a graph while it is in use.
+// changed counts a change of the graph and drops the plan. It takes no lock, since callers must not change a graph while it is in use.
 func (g *Graph) changed() {
 	g.version++
 	if g.fresh {
@@ -569,8 +570,8 @@ func (g *Graph) settings() settings {
 	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
 }
 
-// compileUnlocked compiles the graph. It calls the evaluator and the schema compiler, which are user code. So it releases g.mu, which the caller
-// holds, meanwhile.
+// compileUnlocked compiles the graph. Meanwhile it releases g.mu, which the caller holds, because it calls the evaluator and the schema compiler,
+// which are user code.
 func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()

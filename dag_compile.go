@@ -653,7 +653,7 @@ type Problem struct {
 	Err error
 
 	owner string // the beginning of Error's text, such as `edge "x" -> "y": `, if the compiler found the problem
-	group string // the name of a group, if the problem is that this group has an effect only if processes share it
+	group string // the name of the group, if the problem is that the group has no effect unless [Shared] bounds it
 }
 
 // Error names the graph, if it is not the outermost graph, and the node or the edge.
@@ -803,9 +803,9 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of a parameter without a merge strategy if several nodes deliver it and all of these nodes run unless something fails: all
-// values but the last would be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only
-// one of several such nodes delivers.
+// checkMerges warns of a parameter without a merge strategy that several nodes deliver, if all of these nodes run unless something fails. All values
+// but the last would then be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only one of
+// several such nodes delivers.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -865,7 +865,8 @@ func (c *compiler) runsAnyway() []bool {
 	return runs
 }
 
-// warnOfOutcomes warns of a node to which both the success and the failure of another node lead, without a parameter: such a node always runs.
+// warnOfOutcomes warns of a node that follows both the success and the failure of another node, by edges without a parameter. Such a node runs in
+// both cases.
 func (c *compiler) warnOfOutcomes(r machine.Ref) {
 	if c.terms == nil || c.isPruned {
 		return

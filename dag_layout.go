@@ -150,7 +150,7 @@ func (n *node) observes(join Join) bool {
 // branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
-	var late []machine.Ref // sources of edges whose label is the answer of a gate under GateLabel
+	var late []machine.Ref // sources of edges with the label that a gate under GateLabel has after its Timeout
 	for i, t := range p.terms {
 		if e := c.n.Edge(int32(i)); e.Flags&machine.EdgeFailure != 0 {
 			c.b.Catch(int32(i), t.Causes)
@@ -813,8 +813,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups records the composites that name groups which their own graphs lack. It reports whether one of these groups is undeclared.
-// checkMembers then reports this group as a problem.
+// nestGroups records the composites whose nodes name groups that the composites' graphs do not declare. It reports whether one of these groups is
+// undeclared. checkMembers then reports this group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

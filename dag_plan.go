@@ -34,7 +34,7 @@ type Plan struct {
 	index      index.Table    // of names
 	declared   []machine.Ref  // the Refs in order of declaration
 	decl       []int32        // by Ref: the index of declaration
-	routers    []*router      // see facts.router
+	routers    []*router      // a condition's router has the index net.Router
 	data       []*inputs      // by Ref: nil for a node without parameters; data is nil if no node has parameters
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
@@ -673,7 +673,7 @@ func (w *hasher) inputs() (text []byte) {
 	return text
 }
 
-// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code, which may hash another plan, but with
+// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code. If this code hashes another plan, it uses
 // another hasher.
 func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
