@@ -354,7 +354,7 @@ func (c *call) signal() (any, error) {
 			return nil, err
 		}
 	}
-	// Another client may have answered since findRun.
+	// Another client may have answered since findRun read the run.
 	if c.stored() != nil && err != nil {
 		if !errors.Is(err, kahn.ErrAnswered) {
 			return nil, err
@@ -429,7 +429,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// going returns an error if the run has ended, which makes the action impossible.
+// going returns an error if the run has ended, because the action is impossible then.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded

@@ -42,8 +42,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// TestPagesCostLittle counts the events read and the rows made for open pages on a busy run. Both counts are small for each step, and do not
-// depend on the number of pages. BenchmarkPages measures the time.
+// TestPagesCostLittle counts the events read and the rows made for open pages on a busy run. Each count is small in relation to the number of
+// steps, and does not depend on the number of pages. BenchmarkPages measures the time.
 func TestPagesCostLittle(t *testing.T) {
 	t.Parallel()
 	const nodes = 30 * 100

@@ -23,15 +23,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// play is a graph with the way in which a test runs it. If left is set, another process runs the graph over the service's store, and leaves the
-// run when the nodes in left wait.
+// play is a graph, and how a test runs it. If left is set, another process runs the graph over the service's store, and leaves the run when the
+// nodes in left wait.
 type play struct {
 	graph func() *kahn.Graph
 	opts  []kahn.Option
 	left  []string
 }
 
-// stand is a service with a page and with controls for tests, which start runs and cut connections.
+// stand is a service with a page. Tests have further endpoints, with which they start runs and cut connections.
 type stand struct {
 	*desk
 	stage  map[string]play
@@ -118,7 +118,7 @@ func (s *stand) line(ctx context.Context) error {
 	return nil
 }
 
-// mails sends 12 letters. In a run the first attempts fail for five of them, which is tolerated.
+// mails sends 12 letters. In each run, the first attempts for five of them fail, and the graph tolerates this.
 func mails() *kahn.Graph {
 	var again sync.Map
 	return (&kahn.Graph{Name: "letters"}).Add(

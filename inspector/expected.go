@@ -7,18 +7,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// This file has what live runs expect: how long they take, and which nodes are late. Stored runs show none of this, because only the
-// process that performs a run computes its forecast.
+// This file shows the forecasts of live runs: how long a run will still take, and which nodes are late. A stored run has no forecast, because
+// only the process that performs the run computes it.
 
-// addForecast adds when the run is expected to end, if the run knows that.
+// addForecast adds the remaining time of the run, if the run has a forecast.
 func (row *runRow) addForecast(run *kahn.Run) {
 	if f, ok := run.Forecast(); ok {
 		row.Remaining, row.RemainingWaits = expectedMillis(f.Left), f.Waits
 	}
 }
 
-// lateAfter returns how long an attempt of a node with this estimate may run until the node is late: twice as long as expected, and at least
-// a second longer than expected.
+// lateAfter returns how long an attempt of a node may run before the node is late: twice the estimate, and at least a second longer than the
+// estimate.
 func lateAfter(estimate time.Duration) time.Duration {
 	return time.Duration(saturate.Add(int64(estimate), int64(max(estimate, time.Second))))
 }
@@ -32,8 +32,8 @@ func estimateOf(run subject, path string) (time.Duration, bool) {
 	return live.Estimate(path)
 }
 
-// lateIn returns how long it takes until a running node is late; the time is negative if the node is late already. ok is false if the node
-// does not run, or if nothing is known.
+// lateIn returns the time until a running node is late; the time is negative if the node is late already. ok is false if the node does not run,
+// or has no estimate.
 func lateIn(run subject, n kahn.NodeResult) (in time.Duration, ok bool) {
 	if n.Status != kahn.Running || over(run) {
 		return 0, false
@@ -46,7 +46,7 @@ func lateIn(run subject, n kahn.NodeResult) (in time.Duration, ok bool) {
 	return lateAfter(estimate) - time.Since(tries[len(tries)-1].Start), true
 }
 
-// addLateness adds to the attempts that run when their nodes will be late.
+// addLateness sets the field Late of each running attempt: the time at which the attempt's node is late.
 func addLateness(run subject, spans []span) {
 	for i := range spans {
 		x := &spans[i]

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// This file collects what a person needs to answer a gate: the words to choose from, the form of the answer, and the values to decide
-// on.
+// This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values on which the person
+// decides.
 
 // opposites maps a word to the word that the page offers as the opposite answer, if the gate accepts that word and declares no word with
 // its meaning. For example, a gate whose only edge is labelled "approved" can be rejected, too.

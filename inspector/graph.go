@@ -47,7 +47,7 @@ type graphEdge struct {
 // mostNodes bounds the nodes of one graph in a response.
 const mostNodes = 20_000
 
-// inside is a graph of a run, and its place.
+// inside is a graph of a run, and where in the run the graph is.
 type inside struct {
 	plan      *kahn.Plan // nil if unknown
 	known     bool       // whether the graph exists
@@ -224,12 +224,12 @@ type stateReply struct {
 	Event uint64 `json:"event"`
 	// Status contains one letter for each node (see letters), in the order of graphReply.Nodes.
 	Status string `json:"status"`
-	// Attempts maps the index in Status of each node with more than one attempt to the number of its attempts.
+	// Attempts is the number of attempts of each node with more than one attempt. The key is the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
-	// Late says, for running nodes of a live run with estimates, in how many milliseconds they are late, by the node's index in Status. It is
-	// negative for a node that is late already.
+	// Late maps the index in Status of a running node to the milliseconds until the node is late. The number is negative if the node is late
+	// already. Late has only nodes with an estimate, so it is empty for a stored run.
 	Late map[int]float64 `json:"late_in_ms,omitempty"`
-	// Insides maps the index in Status of each composite that has begun to the counts of the nodes inside.
+	// Insides counts the nodes inside each composite that has begun. The key is the composite's index in Status.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
@@ -262,7 +262,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// The step of a node that still runs may have returned kahn.Expand, which only the method Inside shows.
+		// The step of an unfinished node may have returned kahn.Expand. Only the method Inside shows that.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -365,8 +365,7 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended lists the nodes with which a run that was left will continue: nodes that have begun and not ended, and nodes that are ready to
-// begin.
+// unended lists the nodes with which a stored run will continue: nodes that have begun and not ended, and nodes that are ready to begin.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {
@@ -401,7 +400,7 @@ func (c *call) preview() (any, error) {
 	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
-// previewed returns the reply to a preview: list are the nodes that a redrive or a fork would run, and err is the error of the preview.
+// previewed returns the reply to a preview. list has the nodes that a redrive or a fork would run, and err is the error of the preview.
 func previewed(list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
 	if errors.Is(err, kahn.ErrHandlers) {

@@ -40,7 +40,7 @@ type page struct {
 const (
 	// tick is the interval at which the hub looks at the Runner.
 	tick = 200 * time.Millisecond
-	// maxPending is how many bytes may wait for a slow client before the hub sends a reset, after which the client reads everything
+	// maxPending is how many bytes may wait for a slow client. If more bytes wait, the hub sends a reset instead, and the client reads everything
 	// again.
 	maxPending = 1 << 20
 	// maxChanges is how many nodes one message may name.
@@ -264,7 +264,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages with a function sees: their clients may know of only some runs.
+// choosing returns the pages whose field sees is set. Their clients may know of only some runs.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -367,7 +367,7 @@ func (w *watch) nodes(id string) {
 	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
 		w.hub.tell("nodes", differences(now, before), mine)
 		return
-	case before.run != run, first > before.event+1: // the id names another run now, or the log no longer has the events that follow
+	case before.run != run, first > before.event+1: // the id names another run now, or the log has dropped events that the pages have not got
 		w.hub.send(reset, mine)
 		return
 	}

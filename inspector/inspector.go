@@ -55,18 +55,19 @@ const (
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner performs the runs of this process. The page shows live its unfinished runs, and the ended runs that it remembers.
+	// Runner performs the runs of this process. The page shows the Runner's unfinished runs live, and the ended runs that the Runner still
+	// remembers.
 	Runner *kahn.Runner
-	// Store contains runs of other processes, and runs that the Runner has forgotten. The page shows the state of such a run that is in the
-	// store. If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads
-	// the state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a
-	// store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
+	// Store contains runs of other processes, and runs that the Runner has forgotten. For such a run, the page shows the state that the store has.
+	// If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state from
+	// this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if the Store
+	// is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
 	Store store.Admin
 	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs them. A run without a Workflow is shown
 	// without edges, and this process does not continue it.
 	Workflows []Workflow
-	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with
-	// which the runs were stored. A value that it cannot decode is shown as stored. Nil means kahn.Types{}.
+	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with which the
+	// runs were stored. A value that the Codec cannot decode is shown in its stored form. Nil means kahn.Types{}.
 	Codec store.Codec
 	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's
 	// text. The handler calls it with View for each request, and with every further Action that the request needs. The query parameter
@@ -74,10 +75,10 @@ type Options struct {
 	// Authorize is called once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows
 	// everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
-	// Visible decides whether a client may know of a run, which may be another tenant's. Hidden runs are missing in lists, counts and streams,
-	// and requests for them get the response for unknown runs. If Visible is set, schedules and the counts of queues without workers are not
-	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should be
-	// fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
+	// Visible decides whether a client may know of a run, which may be another tenant's. Lists, counts and streams leave out hidden runs, and a
+	// request for a hidden run gets the response for an unknown run. If Visible is set, schedules and the counts of queues without workers are not
+	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should be fast;
+	// if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
 	// Token is the secret that clients need if Authorize is nil. Clients on this machine need the Token, too, because requests that come
 	// through a local proxy look as if they came from this machine. The page reads the token from a link that ends in #token=TOKEN, or asks
@@ -91,12 +92,12 @@ type Options struct {
 	Redact func(*http.Request, Value) any
 	// Start contains the workflows that can be started from the page, by name. The context of a StartFunc does not end with the request.
 	Start map[string]StartFunc
-	// Scheduler manages the schedules that the page shows, with their next ticks and last runs. Operators may run a schedule now, pause it and
-	// resume it. The Scheduler should use the same store as Store, so that the page can mark schedules whose runs no process serves. Nil: no
-	// schedules are shown.
+	// Scheduler manages the schedules that the page shows, with their next ticks and last runs. Operators may run a schedule now, pause it or resume
+	// it. The Scheduler should use the same store as Store, so that the page can mark schedules whose runs no process serves. Nil: no schedules are
+	// shown.
 	Scheduler *schedule.Scheduler
-	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other hosts are
-	// rejected, because another site may have pointed its own name at this server.
+	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other hosts are rejected,
+	// because another site may have pointed the name of its own host at this server.
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lineRow is the place of a pending run in the line of the runs that wait to begin: the runs of the Runner, or the stored runs with the
-// run's key.
+// lineRow is the place of a pending run in a line of runs that wait to begin. The line consists of the runs of the Runner, or of the stored runs
+// with the same key.
 type lineRow struct {
 	Ahead   int  `json:"ahead"`           // the number of pending runs that come first
 	More    bool `json:"more,omitempty"`  // Ahead may be too small, because not all pending runs were read
@@ -41,8 +41,8 @@ func (h *handler) lineOf(run *kahn.Run) *lineRow {
 	return &x
 }
 
-// storedLineOf returns the place of a pending stored run among the runs with its key. It returns nil if the run is not pending, or if
-// the store does not let keys take turns.
+// storedLineOf returns the place of a pending stored run among the runs with its key. It returns nil if the run is not pending, or if the store
+// is not a store.TurnStore.
 func (h *handler) storedLineOf(ctx context.Context, run *store.Run) (*lineRow, error) {
 	keys, ok := h.Store.(store.TurnStore)
 	if !ok || run.Status != kahn.RunPending {
@@ -71,7 +71,7 @@ func (h *handler) storedLineOf(ctx context.Context, run *store.Run) (*lineRow, e
 	return x, nil
 }
 
-// comesFirst reports whether a due run of a key begins before another due run of the key.
+// comesFirst reports whether a begins before b. Both runs are due and have the same key.
 func comesFirst(a, b *store.Run) bool {
 	if a.Priority != b.Priority {
 		return a.Priority > b.Priority

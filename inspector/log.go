@@ -358,7 +358,7 @@ type span struct {
 	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
 	Status  string  `json:"status"`
 	ID      uint64  `json:"id"` // the id of the event that started the span
-	// Late is when the node is late, if it still runs and has an estimate.
+	// Late is the time at which the node is late. It is set only if the node runs and has an estimate.
 	Late *float64 `json:"late_ms,omitempty"`
 }
 
@@ -368,7 +368,7 @@ type timelineReply struct {
 	// process, the time at which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
-	// Remaining is about how long after Now a live run will end; nil if that is not known, or if the run waits for an answer or will.
+	// Remaining is about how long after Now a live run will end. It is nil if that is not known, or if the run waits, or will wait, for an answer.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
 	Spans     []span   `json:"spans"` // in the order of their starts
 	// Memoized is the number of nodes that took their outputs from earlier runs: they had no attempts.
@@ -448,8 +448,8 @@ var outcomes = map[event.Type]kahn.Status{
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf reads the events of a run. It returns the first attempts, at most `limit`, and how many nodes took their outputs from earlier
-// runs, as far as it has read the events.
+// spansOf reads the events of a run. It returns the first attempts, at most `limit`. memoized is the number of nodes that took their outputs from
+// earlier runs, among the events that were read.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, memoized int, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}

@@ -171,7 +171,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.Len(t, x.order, maxReplies)
 }
 
-// A page of the timeline includes the ends of the attempts that begin on it. After a redrive the timeline begins with the times before the
+// A page of the timeline includes the ends of the attempts that begin on it. After a redrive, the timeline also has the attempts before the
 // redrive.
 func TestTimelineIsWhole(t *testing.T) {
 	t.Parallel()
@@ -288,7 +288,7 @@ func TestRedriveDespiteHandlers(t *testing.T) {
 	require.Equal(t, kahn.Skipped, n.Status)
 }
 
-// The preview of a redrive includes the end node, which always runs.
+// The preview of a redrive includes the end node, because the end node always runs.
 func TestPreviewOfARedrive(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}

@@ -165,7 +165,7 @@ func TestNothingLeaksWithoutViewData(t *testing.T) {
 	d.everything(func(where, body string) { require.NotContains(t, body, secret, where) })
 }
 
-// If Redact hides every value, no response has any.
+// If Redact hides every value, no response has a value.
 func TestNothingLeaksPastRedact(t *testing.T) {
 	t.Parallel()
 	d := secrets(t, Options{Redact: func(*http.Request, Value) any { return "hidden" }})

@@ -108,7 +108,7 @@ func TestUnclaimable(t *testing.T) {
 	}
 }
 
-// No live process serves a queue, but this process performs some of its runs. These runs are not marked; the other runs of the queue are.
+// No live process serves a queue, but this process performs some of its runs. Those runs are not marked. The other runs of the queue are marked.
 func TestUnclaimableHere(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)

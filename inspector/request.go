@@ -99,7 +99,7 @@ func (c *call) judgePosted(s *storedRun, path, id string) error {
 	return c.wasAnswered(path, &d)
 }
 
-// cannotPerform reports whether the error means that this process cannot perform the run now. Another process may be able to, now or
+// cannotPerform reports whether the error means that this process cannot perform the run now. Another process may be able to perform it, now or
 // later.
 func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
@@ -192,7 +192,7 @@ func (s *storedRun) judgeCancel(path string) error {
 // mostRequests is the number of a run's last requests that are loaded.
 const mostRequests = 20
 
-// requestsOf loads the last requests for a run, without those that the run has applied.
+// requestsOf loads the last requests for a run, and leaves out the requests that the run has applied.
 func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.PostedRequest, error) {
 	inbox, ok := h.Store.(store.Inbox)
 	if !ok || row.Posted == 0 {

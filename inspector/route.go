@@ -71,7 +71,7 @@ const orPosted = " For a run that another process performs it posts a request in
 // routes are the endpoints, relative to the mount.
 var routes []route
 
-func init() { // set in init to avoid an initialization cycle: the functions for openapi.json and info refer to routes
+func init() {
 	routes = []route{
 		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
 		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},

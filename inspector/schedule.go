@@ -38,7 +38,7 @@ type scheduleRow struct {
 	Next     []string `json:"next"` // the next ticks; none while the schedule is paused
 	// Queue is set if Options.Store is the Scheduler's store and no live process serves the queue of the schedule's runs.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Last are the latest runs that began or ended, the newest first.
+	// Last lists the latest runs that are not pending, the newest first.
 	Last []scheduleRun `json:"last"`
 }
 

@@ -312,8 +312,8 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
-// due reports whether the run can continue without an answer: it was left, its process has died, or the time for which it waited has
-// come. If the store does not know whether a process performs the run, due may return true although another process performs it.
+// due reports whether the run can continue without an answer. This is so if the run was left, if its process has died, or if the time for which
+// it waited has come. If the store does not know whether a process performs the run, due may return true although another process performs it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:

@@ -246,6 +246,6 @@ func TestManyTabs(t *testing.T) {
 			steps = append(steps, h.hub.steps)
 		}
 		require.Greater(t, steps[0], int64(300))
-		require.InDelta(t, steps[0], steps[1], 10) // a tick may come before or after the events of the same moment
+		require.InDelta(t, steps[0], steps[1], 10) // a tick and events at the same time may come in either order
 	})
 }

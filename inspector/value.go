@@ -51,7 +51,7 @@ func (c *call) redacted(v Value) (shown any) {
 	return shown
 }
 
-// decode decodes a stored value. If the codec cannot decode the value, decode returns it as it is stored.
+// decode decodes a stored value. If the codec cannot decode the value, decode returns the value in its stored form.
 func (h *handler) decode(raw jsonValue) (value any) {
 	value = json.RawMessage(raw)
 	_ = foreign.Contain(func() error {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The inbox and its count include gates of stored runs. The list of stored runs shows what they wait for.
+// The inbox and its count include gates of stored runs. The list of stored runs shows what each run waits for.
 func TestInboxOfTheStore(t *testing.T) {
 	t.Parallel()
 	second := new(kahn.Graph).Add(kahn.Node{ID: "sign", Label: "Sign it", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}})

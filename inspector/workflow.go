@@ -201,7 +201,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
 		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
-			_ = run.Cancel(q) // Cancel returns nil, since a run that has not begun is not at rest
+			_ = run.Cancel(q) // Cancel returns nil, since this process performs the run
 			return nil, nil
 		}))
 	}
