@@ -6,8 +6,9 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 // completed and skipped nodes.
 type CauseKind uint8
 
-// The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout] are
-// failures elsewhere that stop the node. [CauseContext] to [CauseSuperseded] are requests to stop the node.
+// The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout],
+// and [CauseBudget], are failures elsewhere that stop the node. [CauseContext] to [CauseSuperseded] are requests to stop the node. [CauseEndFailed]
+// and [CauseCompensationFailed] are causes of a run.
 const (
 	CauseNone CauseKind = iota
 

@@ -12,9 +12,9 @@ type Compensation uint8
 // nodes inside.
 const (
 	CompensationNone    Compensation = iota // no node is undone
-	CompensationRunning                     // the undoing has begun, or waits for its turn
+	CompensationRunning                     // the compensation has begun, or waits for its turn
 	CompensationDone                        // the node was undone
-	CompensationFailed                      // the undoing has failed permanently
+	CompensationFailed                      // the compensation failed, and is not retried
 )
 
 var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
@@ -32,7 +32,7 @@ func (c *Compensation) UnmarshalText(text []byte) error { return compensationNam
 // struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
-	asked    moment    // the latest moment at which the State has called Host.Reverses
+	asked    moment    // the latest moment at which the State called Host.Reverses
 	holds    bool      // whether nodes that have not started wait until all turns are over
 	reversal *reversal // the current pass, or nil
 }
@@ -61,7 +61,7 @@ type undoState uint8
 const (
 	undoNothing  undoState = iota
 	undoAhead              // the turn of the node has not begun
-	undoContends           // the node contends for the slots of its undoing, or waits in a line for one
+	undoContends           // the node contends for the slots that undoing it needs, or waits in a line for one
 	undoAtWork             // the node is being undone, and holds its slots
 	undoPauses             // undoing the node failed, and the node backs off before the next attempt
 	undoOver
@@ -93,16 +93,16 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink lets the host undo nodes when the run has reached a moment but does not end yet, for example because cleanup nodes have not run. isOver
-// calls the host; brink ignores the result of isOver.
+// brink lets the host undo nodes although the run does not end yet, for example because cleanup nodes have not run. It calls isOver, which calls
+// the host, and ignores the result of isOver.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether all nodes but the end node are terminal, and no node is still to be undone before the end node runs. At each moment,
-// isOver calls Host.Reverses once, and the host may begin to undo nodes in this call.
+// isOver reports whether all nodes but the end node are terminal, and no node is still to be undone before the end node runs. isOver
+// calls Host.Reverses once for each moment (see the type moment), and the host may begin to undo nodes in this call.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -148,7 +148,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	x.ready = ordset.Make(n)
 	if s.undo.reversal = x; hold {
 		s.undo.holds = true
-		s.busy++ // a turn counts like a running node, so that the run is not at rest
+		s.busy++ // while turns are left, the run counts as busy, as if one more node were running
 		if s.hold == holdNothing {
 			s.holdBack()
 		}
@@ -216,7 +216,7 @@ func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots of a node whose undoing failed and will be tried again. After the pause the host calls ContinueUndo.
+// PauseUndo releases the slots of a node whose compensation failed and will be retried. After the pause the host calls ContinueUndo.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)
@@ -231,7 +231,7 @@ func (s *Locked) ContinueUndo(r Ref) {
 }
 
 // Undone ends the turn of a node, whether or not the node was undone. It reports whether this was the last turn. After the last turn, the nodes
-// that Reverse has held back may start.
+// that Reverse held back may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {

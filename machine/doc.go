@@ -2,7 +2,7 @@
 //
 //	st, err := kahn.NewState(plan) // or New, for a Net that you have built
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
-//		// have t.Ref performed, here or elsewhere, and report with t.Token when it has ended:
+//		// perform the node t.Ref, here or elsewhere, and report its outcome with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //	status, degraded := st.RunStatus(machine.StatusEscaped)
@@ -19,6 +19,6 @@
 //     step, for a compiler that works between the steps. The Plan of package kahn holds a Net.
 //   - The run: [State] is one run of a Net. Its methods may be called on any goroutine. kahn.NewState makes a State for a Plan. An engine
 //     that drives runs elsewhere needs only State, [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary.
-//   - The lock: [Locked] is a State for a coordinator that holds the lock itself, because it does more than one thing in a critical
+//   - The lock: [Locked] is a State whose lock the coordinator holds, so that the coordinator can do several things in one critical
 //     section.
 package machine

@@ -111,13 +111,14 @@ func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 // router of a node is the source of a labelled edge or of a catch edge to the node.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
-// Steps counts the edges visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
+// Steps returns how many edges were visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
 func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.steps.Load() }
 
 // hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. The limits and rates of keys are options of the run.
+// Bound holds the limit and the rate of a group. If Key is set, the group consists of the nodes of one key, whose limit and rate are options of the
+// run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -240,8 +241,8 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in the order of declaration. It lists in-edges or, if bySource is true, out-edges without those
-// into the end node. newCSR takes its memory from space and returns the unused part.
+// newCSR lists the edges of each node, in the order of declaration: the in-edges or, if bySource is true, the out-edges except edges into the
+// end node. newCSR takes its memory from space and returns the unused part.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)
 	for i := range edges {

@@ -40,7 +40,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	return added
 }
 
-// leadToEnd adds an edge to the end node from each node without a successor, unless that node has such an edge already.
+// leadToEnd adds an edge to the end node from each node without a successor, unless the node already has an edge to the end node.
 func (b *Builder) leadToEnd(nodes int) (added int) {
 	connected := make([]bool, nodes)
 	for _, e := range b.edges {
@@ -206,8 +206,8 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 }
 
 // Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in declaration
-// order; the net may keep the slice, which must not change any more. After Number, edges name nodes by Ref. Number also returns an empty slice with room for one Ref per node, from the same allocation,
-// which the caller may use.
+// order. The net may keep the slice names, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns
+// an empty slice with room for one Ref per node, which the caller may use; the room comes from the net's own allocation.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -340,7 +340,7 @@ func (b *Builder) Label(i int32, label int32) {
 	*routes = max(*routes, label+1)
 }
 
-// Check marks a node whose join is followed by a check, in which user code or data decides.
+// Check marks a node whose join is followed by a check, in which user code or data decides whether the node runs.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
 // Port marks an edge that leads to a required parameter. This matters only for a node with an early rule.

@@ -12,15 +12,15 @@ import (
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
 // that is another way in (defined below). The out-edges of a routing node are grouped into exits. Each label of the node is an exit. A node with
-// catch edges has two more exits: its failure (the catch edges) and its success (the plain edges). But its success is no exit for the targets of
-// its labelled edges. An unlabelled edge of a condition without catch edges belongs to no exit, since it is always taken. A data-only edge
-// belongs to no exit either, since it does not decide whether its target runs.
+// catch edges has two more exits: its failure (the catch edges) and its success (the plain edges). But the success of a node is no exit for the
+// targets of the node's labelled edges. An unlabelled edge of a condition without catch edges belongs to no exit, since it is always taken. A
+// data-only edge belongs to no exit either, since it does not decide whether its target runs.
 //
-// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of
-// its edges ends at the node or at an ancestor of the node. It leads to the edge f -> t if it contains the edge or leads to f. The edge f -> t is
-// another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to any router of t. If the
-// exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f -> t counts
-// only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
+// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of the
+// exit's edges ends at the node or at an ancestor of the node. An exit leads to the edge f -> t if it contains the edge or leads to f. The edge
+// f -> t is another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to any router of
+// t. If the exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f -> t
+// counts only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled again, from the remaining graph.
@@ -456,8 +456,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread completes the marks near and far. Before, leave has set them only on the targets of the exits' edges. spread copies them to the
-// descendants of these targets.
+// spread completes the marks near and far. leave set them only on the targets of the exits' edges; spread copies them to the descendants of these
+// targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]

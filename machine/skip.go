@@ -14,7 +14,7 @@ const (
 	SkipWhenGuard                // the guard did not let the node run
 	SkipConditionBranch          // conditions took other branches
 	SkipNullPropagation          // a required port has no value
-	SkipUpstreamSkipped          // the inputs were skipped
+	SkipUpstreamSkipped          // the predecessors of the node were skipped
 	SkipParentFailure            // a predecessor failed, and the node's OnUpstreamFailure is UpstreamSkip
 	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
 	SkipSelf                     // the step returned Skip

@@ -81,7 +81,7 @@ type stateHolds struct {
 type setAside struct {
 	held  []Ref      // nodes that are in no queue because of the hold
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
-	again []Ref      // queued nodes that had started before, which a hold of fresh nodes does not keep back; only if the run may have such holds
+	again []Ref      // queued nodes that had started before, which a hold of fresh nodes does not keep back; empty if the run has no such holds
 }
 
 // stateStops records the stops of the run and of single nodes.
@@ -151,7 +151,7 @@ func (s *Locked) KeepLog() { s.logged, s.noted = true, true }
 // IsLogged reports whether transitions are recorded.
 func (s *Locked) IsLogged() bool { return s.logged }
 
-// DropLog stops the recording.
+// DropLog stops recording transitions.
 func (s *Locked) DropLog() { s.logged = false }
 
 // Park turns parking on or off. While parking is on, the State does not queue ready inline nodes; the host queues them, see ParksNode.
@@ -248,7 +248,7 @@ type Host interface {
 	EndedWait()        // called when a wait has ended
 	Keeps(r Ref) bool  // reports whether the node's step was called before the run was restored and will be called again in the same attempt
 	Contends()         // called when a node contends for a slot again
-	Reverses() bool    // called when the run is about to end; if it ends badly, the host calls Reverse to undo the run's nodes
+	Reverses() bool    // called when the run is about to end: if the run must undo nodes, the host calls Reverse and returns true
 	Announced()        // called when there is a task: the host starts a worker, which calls Answer and Next
 	Grants() bool      // reports whether a slot of the run's tree is free for the run's best ready node
 }

@@ -41,8 +41,8 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// NextGate hands out a gate. Next calls NextGate only if no other node can start. A waiting gate may keep other nodes from starting (see
-// Setup.Holds), and so does not hold back nodes that could start before.
+// NextGate hands out a gate. Next calls NextGate only if no other node can start, because a waiting gate may keep nodes from starting (see
+// Setup.Holds).
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
 		return Task{}, false

@@ -2,8 +2,8 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/strict"
 
-// Next hands out a task. Checks and inline nodes, which need no slot, precede all others. Then the best ready node follows, if a slot is free. Ready nodes
-// are ordered by priority, longest remaining path, and declaration.
+// Next hands out a task. Checks and inline nodes, which need no slot, precede all others. Then the best ready node follows, if a slot is free.
+// Ready nodes are ordered by priority, longest remaining path, and declaration.
 func (st *State) Next() (Task, bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Locked) HasNext() bool {
 
 // Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host,
 // which starts a worker. For any other State [State.WorkSignal] changes. The coordinator calls Announce after it has taken its own tasks, just
-// before it releases the lock, and later for tasks that it has declined. The announcement is open until Answer.
+// before it releases the lock, and again later if it left tasks in the State. The announcement is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return

@@ -33,8 +33,7 @@ func (x *line) queueFor(token bool) int {
 
 // crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and
 // the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups whose keys are
-// not known to lack a slot or token. It waits in the line of one group. So when n such nodes change from one line to another, only a few crowds
-// are moved.
+// not known to lack a slot or token. It waits in the line of one group. So when n nodes move from one line to another, only a few crowds are moved.
 type crowd struct {
 	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch its key's line, if the key has a limit; for a throng the groups' lines
 	token  bool    // whether the nodes of the crowd need tokens

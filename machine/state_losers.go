@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// loserSearch is the part of the search for losers that is kept between two decisions.
+// loserSearch is the state of the search for losers, which the State keeps from one decision to the next.
 type loserSearch struct {
 	wanted     []int32    // by Ref: the number of a node's first arcs that are known to lead to decided nodes
 	candidates ordset.Set // by Ref, in descending order; empty between calls

@@ -116,8 +116,8 @@ func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	return n.blocked
 }
 
-// RunStatusSignal returns the status of the run as a signal. The [Host] computes the status. Without a host it is [State.RunStatus] by the rule
-// that NewState got.
+// RunStatusSignal returns the status of the run as a signal. The [Host] computes the status. Without a host, the signal shows the
+// result of [State.RunStatus] under the rule in [Setup].
 func (st *State) RunStatusSignal() *reactive.Value[RunStatus] {
 	s := st.lock()
 	defer s.Unlock()
@@ -213,7 +213,8 @@ func (o *observers) mark(r Ref) {
 	}
 }
 
-// feed marks the predecessors of an idle node. When the first of them starts, the node becomes Waiting without a transition that note could see.
+// feed marks the predecessors of an idle node. When the first of them starts, the node becomes Waiting, but its word does not change. note is
+// therefore not called for the node, and recognizes the start of a marked predecessor instead.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
@@ -477,7 +478,7 @@ func (s *Locked) RestoredFrom(before []uint64) {
 }
 
 // publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal that is created at the same
-// time shows the same moment as the other signals.
+// time shows the State at the same point as the other signals.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()

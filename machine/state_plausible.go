@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file checks the words of a snapshot against the net. For the given words of the node's predecessors, calls of a State must be able to
-// produce the node's word. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
+// This file checks the words of a snapshot against the net. The word of a node is plausible if, with the given words of the node's predecessors,
+// some calls of a State can produce it. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
 
 // firstWord returns the word of a node when a State without a [Host] begins. In a State without a Host, a check judges the inputs of such a node.
 func (p *Net) firstWord(r Ref) uint64 {

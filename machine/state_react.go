@@ -9,8 +9,8 @@ const (
 	failuresStop                      // like failuresDrain, but running nodes are asked to stop
 )
 
-// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step's error asked for the end of
-// the run.
+// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step returned an
+// error that ends the run.
 func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
 	f := &s.net.facts[r]
 	manner = StopAsking
@@ -30,9 +30,9 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 	return manner, true
 }
 
-// If the node has failed, react applies the consequences for nodes that are not its descendants: it stops the run, or the members of the node's
-// groups with CancelOnFailure. A Run does not call react. The Run applies these consequences itself, because its groups span nested
-// runs.
+// react applies the consequences of a node's failure for nodes that are not its descendants: it stops the run, or the members of the node's groups
+// with CancelOnFailure. If the node has not failed, react does nothing. A Run does not call react. The Run applies these consequences itself,
+// because its groups span nested runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return

@@ -213,8 +213,8 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 	}
 }
 
-// HasEnded reports whether the changes since the last DropChanges include the end of a node. If a run in Waves mode continues without waves,
-// Rebuild decides the nodes that the run had postponed to its next tier, and so may end nodes.
+// HasEnded reports whether the changes since the last DropChanges include the end of a node. Rebuild may end
+// nodes: if a run in Waves mode continues without waves, Rebuild decides the nodes that the run had postponed to its next tier.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

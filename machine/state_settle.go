@@ -395,8 +395,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether the run is being left (see Leave) and an inline node has begun. The node's test has not returned, and must not be
-// called again before the run continues.
+// isLeftBehind reports whether the run is being left (see Leave) and an inline node has begun. The function that evaluates the node, such
+// as a Test, has not returned, and must not be called again before the run continues.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }

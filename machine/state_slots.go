@@ -12,7 +12,7 @@ import (
 
 // limits holds the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none. A
 // node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free,
-// and a token that falls due, goes to the best node of the line.
+// or a token that falls due, goes to the best node of the line: the first in schedule order.
 type limits struct {
 	groups []line      // by group; if whole is set, the last line is for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
@@ -372,7 +372,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers the slots for which a node could contend to other nodes, since the node will not take them.
+// decline offers to other nodes the slots that the node needed, since the node will not take them.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -596,7 +596,7 @@ type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
 	Token  bool  // the node lacks a token, not a slot
-	Shared bool  // other runs share the slots, and the coordinator can report more
+	Shared bool  // other runs share the slots, and only the coordinator knows which
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
@@ -660,7 +660,7 @@ func (s *Locked) Pooled() bool { return s.limits.pool != nil }
 // LockPool locks the limits that the run shares with other runs, and returns the function that unlocks them.
 func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 
-// LeavePool ends the sharing with other runs.
+// LeavePool makes the run no longer share limits with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
 // Connect makes the slots part of a limit that other runs use, too. to is the run's access to that limit.

@@ -115,7 +115,8 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields, without their consequences. It returns an error if the snapshot is of another plan or damaged.
+// adopt copies a snapshot's fields; resume later updates counts, queues and slots. adopt returns an error if the snapshot is of another plan or
+// damaged.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}

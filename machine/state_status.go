@@ -118,8 +118,9 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves judges by the leaves, the nodes without successors. The end node does not count. If all leaves completed or were skipped, the run has
-// completed. Otherwise it was cancelled if some leaf was cancelled and none failed. In all other cases it has failed.
+// byLeaves returns the status of a run under StatusLeaves. The leaves are the nodes without successors, apart from the end node. If all leaves
+// completed or were skipped, the run has completed. Otherwise the run was cancelled if some leaf was cancelled and none failed. In all other cases
+// the run has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {

@@ -127,7 +127,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.log(r, was, Running)
 }
 
-// If the latest change is a change of node r, Hush marks it as a change without an event.
+// Hush marks the latest change as a change without an event, if it is a change of node r.
 func (s *Locked) Hush(r Ref) {
 	if n := len(s.changes); n > 0 && s.changes[n-1].Ref == r {
 		s.changes[n-1].Quiet = true

@@ -49,7 +49,8 @@ func (d *depth) Note(machine.Ref, machine.Status) {
 	d.most = max(d.most, runtime.Callers(0, pcs[:]))
 }
 
-// One failure may stop many nodes late. No stop happens within another stop, and the consequences of each stop are judged at once.
+// One failure may stop many nodes whose joins were decided before. The State makes these stops one after the other, not recursively, and judges
+// the consequences of each stop at once.
 func TestLateFailureStopsManyNodes(t *testing.T) {
 	t.Parallel()
 	calls := func(n int) int {
@@ -148,7 +149,7 @@ func TestBuildRefusesValues(t *testing.T) {
 	require.False(t, net.Is(0, machine.FlagPlain))
 }
 
-// A snapshot fits only nets that make the same decisions, and so no net with another order of declaration.
+// A snapshot fits only a net that makes the same decisions. A net with another order of declaration makes other decisions, and is refused.
 func TestSnapshotNamesItsNet(t *testing.T) {
 	t.Parallel()
 	x := machine.New(build(t, "a b c", nil, edge(0, 2)), &machine.Setup{}).Snapshot()
@@ -262,13 +263,13 @@ func TestSlotsGoToTheRunThatHasWaitedLongest(t *testing.T) {
 	waits(x)
 	waits(y)
 	end(x, first)
-	waits(x) // with another node, in another set of groups
+	waits(x) // node b waits now, too: it has another set of groups
 	waits(z)
 	end(x, held)
 	end(x, begin(x)) // x has its turn and ends it
 	end(x, begin(x))
 	now := begin(y)
-	waits(x) // again, behind z
+	waits(x) // x waits again, now behind z
 	end(y, now)
 	now = begin(z)
 	waits(x)

@@ -11,8 +11,8 @@ type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
 const (
-	Idle      Status = iota // no predecessor has started or settled yet
-	Waiting                 // a predecessor has started or settled, and the join is undecided
+	Idle      Status = iota // no predecessor has started or ended yet
+	Waiting                 // a predecessor has started or ended, and the join is undecided
 	Ready                   // the join is satisfied and every check has passed; the node is queued for a slot
 	Running                 // an attempt is executing
 	Retrying                // an attempt failed and another will follow; the node backs off and holds no slot
