@@ -65,7 +65,7 @@ type durable struct {
 	payload     json.RawMessage        // the trigger's payload as the codec encoded it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
-	reserved    room                   // the room that attempts which have not ended have reserved in the outbox
+	reserved    room                   // the room in the outbox that attempts have reserved for their ends
 	heldBack    []*Run                 // runs of the tree in which nothing may begin until the committer takes the outbox
 	roots       map[*Run]*ordset.Set   // ready roots that are not in the outbox, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
@@ -197,8 +197,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is true, the node is queued only after the write. parked reports whether this is the first
-// such call for the node.
+// ready records that the node became ready. If parks is true, the node is queued only after the write. parked reports whether this is the first call
+// with parks for the node.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -666,8 +666,8 @@ type room struct {
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
 // starts returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the transaction with their
-// starts is written. Meanwhile the next transaction has filled with further starts, so the ends of these attempts are at the earliest in the
-// transaction after it. A crash before these ends are written repeats the attempts of two transactions, together about as many as the bound for
+// starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are at the earliest in the
+// transaction after that one. A crash before these ends are written repeats the attempts of two transactions, together about as many as the bound for
 // rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
@@ -689,8 +689,8 @@ func (d *durable) full() bool {
 // nodes and so add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
-// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. Further consequences are not
-// counted. ok is false if there is not enough room.
+// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. It does not count further consequences.
+// ok is false if there is not enough room.
 func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	rows, held := len(d.outbox.entries)+d.reserved.rows, d.outbox.bytes+d.reserved.bytes
 	if d.full() && rows > 0 || held > 0 && held+bytes > d.bounds.bytes {
@@ -748,7 +748,7 @@ func (r *Run) hasReturned(ref machine.Ref) {
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation. By then the changes for which the room was reserved are in the outbox, or will never be.
+// free ends a reservation. When free is called, the changes for which the room was reserved are in the outbox, or will never be added to it.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows

@@ -16,7 +16,7 @@ import (
 )
 
 // TestTransactionsOfManyRoots: the store of a run with many roots fails at any of its transactions. The run then has the results that were
-// stored, and the next life does not call a node whose end was stored. The failing transaction may have been applied, so that only its
+// stored, and the next life does not call the step of a node whose end was stored. The failing transaction may have been applied, so that only its
 // acknowledgement is lost.
 func TestTransactionsOfManyRoots(t *testing.T) {
 	t.Parallel()

@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta records that a node has emitted a delta. This alone causes no write. But the next transaction includes the number of the delta, and
-// so its event.
+// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction includes the number of the delta, and so
+// its event.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -120,7 +120,7 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// showRest is show, even while the committer runs. The committer calls it when there are no changes to write.
+// showRest does what show does, even while the committer runs. The committer calls it when there are no changes to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -130,8 +130,8 @@ func (d *durable) showRest(l *eventLog) {
 // changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// take takes the outbox for the committer. The records of its nodes contain all their changes up to this moment, and the transaction covers all
-// events of the log.
+// take takes the outbox for the committer. The records of its nodes contain all changes so far, and the transaction covers all events that the log
+// has so far.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -368,7 +368,8 @@ func (r *Run) commit() {
 	r.release(r.now())
 }
 
-// written applies the success of a transaction: its changes are durable.
+// written is called when a transaction is durable. It shows the transaction's events, queues the nodes that waited for the write, and evaluates the
+// results of ended nested runs.
 func (r *Run) written(tx *transaction) {
 	d := r.durable
 	d.written = true
@@ -604,14 +605,14 @@ func (r *Run) encodeHeader(tx *transaction) error {
 // reports, so the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes
 // perform the run in turn. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
 //
-// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they are written alone, 50
-// ms after the first of them or when the running transaction has been written. Sinks, [Run.Events] and readers of the store see an event only
-// when it is written. So a crash loses only events that no reader has seen.
+// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If no transaction follows within 50 ms, they are
+// written alone, as soon as no other transaction is being written. Sinks, [Run.Events] and readers of the store see an event only when it is written.
+// So a crash loses only events that no reader has seen.
 //
 // The error matches [ErrBadOption], and no run begins, if the store does not implement [store.EventStore] or the codec is a [store.Sealed]
 // without EventsInClear. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
-// the option, the log begins when the run is first continued with it. Events are stored as JSON. They contain outputs as [EventOutputs] says.
-// Signals, and the chunks and logs of steps, are stored unencrypted.
+// the option, the log begins when the run is first continued with it. Events are stored as JSON. The option [EventOutputs] determines which outputs
+// they contain. Signals, and the chunks and logs of steps, are stored unencrypted.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
@@ -740,9 +741,9 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store may refuse the output of a step only when its transaction is committed. By then the run has continued in memory. So the committer finds
-// out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction counts as not
-// written. The next life of the run first fails the node, like a node that has crashed too often.
+// A store can refuse the output of a step no earlier than when the transaction with the output is committed. By then the run has continued in memory.
+// So the committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction
+// counts as not written. The next life of the run first fails the node, like a node that has crashed too often.
 
 // refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
 // run's lock, for a transaction that was not applied.

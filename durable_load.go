@@ -31,8 +31,8 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	case file.Fired != nil:
-		// This life did not get the trigger, which is in the record. The run has only the nodes to which the trigger leads, and the restoration
-		// looks up the stored nodes among these, so the plan is chosen first.
+		// This life did not get the trigger, which is in the record. The run's plan has only the nodes to which the trigger leads. So the plan is chosen
+		// before the restoration looks up the stored nodes in it.
 		if err := r.choosePlan(); err != nil {
 			return nil, err
 		}
@@ -433,7 +433,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	return x, err
 }
 
-// askAdmission calls Service.Admit for a stored run that has not begun and whose lease is held.
+// askAdmission calls Service.Admit for a stored run that has not begun and whose lease this process holds.
 func (r *Run) askAdmission(created *store.Run) error {
 	c := r.cfg
 	if c.admission == nil {
@@ -456,7 +456,7 @@ func (r *Run) askAdmission(created *store.Run) error {
 
 // takeLease takes the lease of the run, and returns the stored run.
 func (r *Run) takeLease() (stored *store.Run, err error) {
-	r.plan.Hash() // Hash calls user code (MarshalJSON), so it is called now and not later, under the run's lock
+	r.plan.Hash() // Hash calls user code (MarshalJSON), so its first call must not be later, under the run's lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}, bounds: defaultBounds}
 	if most := r.cfg.bounds; most != nil {
 		d.bounds = *most

@@ -18,8 +18,8 @@ type lost struct {
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// note records a node whose state differs from its stored state. If note is called several times for a node, its first non-negative argument
-// attempts is the number in the store.
+// note records a node whose state differs from its stored state. attempts is the number of the node's attempts in the store, or -1. If note is called
+// several times for a node, the first number that is not -1 counts.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {

@@ -227,8 +227,8 @@ func (e *UpstreamError) Error() string {
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
-// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. Handled failures, such as those with a catch edge, are
-// omitted, unless the run was stopped as a whole or has a [StatusRule] other than [StatusEscaped].
+// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. Handled failures, for example failures that a catch edge
+// handles, are omitted, unless the run was stopped as a whole or has a [StatusRule] other than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
@@ -318,8 +318,8 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for after. No jitter and no
-// MaxDelay apply to this delay, only MaxRetryAfter. If err is nil, the error is only "rate limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for the duration after. No jitter
+// and no MaxDelay apply to this delay, only MaxRetryAfter. If err is nil, the error is only "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")

@@ -264,8 +264,8 @@ func (l *eventLog) first() uint64 {
 }
 
 // goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks see
-// only the events of this life. The earlier life should have ended; a host that continues from a run that is still running does so at its own
-// risk. If the log of the earlier life lacks the events up to l.start, goOn does nothing.
+// only the events of this life. The earlier life should have ended, but goOn does not check this. If the log of the earlier life lacks the events up
+// to l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -456,8 +456,8 @@ func (l *eventLog) close() {
 	l.unlock()
 }
 
-// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there are. If the log no longer
-// has them, it returns a GapError. If no more events will come, it returns nothing.
+// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there is one. If the log no longer has
+// them, it returns a GapError. If no more events will come, it returns nothing.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {
@@ -558,7 +558,7 @@ func (l *eventLog) feedReady() {
 	}
 }
 
-// wait waits until the sinks have seen the last event, for all of them together at most for the grace.
+// wait waits until the sinks have seen the last event. It waits for all sinks together at most for the grace.
 func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
 
 func (l *eventLog) waitOnce(grace time.Duration) {
@@ -762,8 +762,8 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.set(path, n)
 		}
 	}
-	// ranges first, by their first iterations: the loop below appends each range to the end of its node's list, which must stay ordered; then set
-	// inserts the single iterations
+	// Ranges come first, ordered by their first iterations, because the loop below appends each range to its node's list, which must stay ordered. Then
+	// set inserts the single iterations.
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(-cmp.Compare(min(a.to-a.from, 1), min(b.to-b.from, 1)), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.n, b.n))
 	})
