@@ -16,7 +16,7 @@ const newPath = (g: Pen) => g.newPath?.() ?? new Path2D()
 
 export interface Theme { text: string; dim: string; line: string; soft: string; surface: string; panel: string; accent: string; status: Record<string, string> }
 
-// theme returns the colours of the page, or for paper the light colours.
+// theme returns the colours of the page; if paper is set, it returns the light colours.
 export function theme(paper = false): Theme {
 	document.documentElement.classList.toggle("paper", paper)
 	const css = getComputedStyle(document.documentElement)
@@ -188,7 +188,7 @@ const detailsOf = (item: Item, facts: Facts) =>
 	[facts.late(item) && `⏱ ${texts.late}`, texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
 
 function drawBox(g: Pen, item: Item, colour: string, thin: boolean, t: Theme): void {
-	if (item.composite || item.members) { // draws the edge of a second box behind this one
+	if (item.composite || item.members) { // draws a second box behind this one, so that only its edge is visible
 		rounded(g, item.x + 4, item.y + 4, item.w, item.h, 7)
 		g.fillStyle = t.panel
 		g.fill()

@@ -5,9 +5,9 @@ import { href, route } from "./route"
 import { texts } from "./texts"
 import { roughly } from "./ui"
 
-// What a run expects: when it ends, and which nodes are late. Without estimates nothing is shown.
+// The forecast of a run: when it will end, and which nodes are late. A run without estimates has no forecast, and nothing is shown.
 
-const received = new WeakMap<Row, number>() // when the rows came
+const received = new WeakMap<Row, number>() // when the page received each row
 
 // endOf returns when a run is expected to end, in ms since 1970.
 function endOf(r: Row): number | undefined {
@@ -17,7 +17,7 @@ function endOf(r: Row): number | undefined {
 	return at + r.remaining_ms
 }
 
-// Expected says about how long a run will still take. While everything waits for an answer, the time does not go by.
+// Expected says about how long a run will still take. While the whole run waits for an answer, the time is not counted down.
 export function Expected({ r }: { r: Row }) {
 	const end = endOf(r)
 	if (end === undefined) return null

@@ -23,7 +23,7 @@ export function onRows(f: Listener<{ runs: Row[]; removed: string[] }>): () => v
 	return () => void rowListeners.delete(f)
 }
 
-// facts are the parts of a row that decide the place of the run in a list, and the counts. They do not change while a run only makes
+// facts returns the parts of a row on which the run's place in a list and the counts depend. These parts do not change while the run only makes
 // progress.
 const facts = (r: Row) => [r.status, r.compensation, r.left, r.waits, r.waiting].join()
 const known = new Map<string, string>()

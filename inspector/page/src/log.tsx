@@ -10,7 +10,7 @@ import { visibleLines } from "./visible"
 const following = 1000 // lines that are kept while following the log
 const most = 5000 // the maximum number of kept lines; dropped lines can be loaded again
 const onePage = 1000
-const behind = 3000 // a follower that is more than so many events behind the last one jumps to the end
+const behind = 3000 // if the log follows the run and is more than this number of events behind the last event, it jumps to the end
 const every = 300 // ms between readings
 const intent = 700 // ms during which a gesture counts as the cause of scrolling
 

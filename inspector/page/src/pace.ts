@@ -1,4 +1,4 @@
-// These functions call others less often than they are asked to.
+// These functions call another function less often than it is requested.
 
 // restrained calls a function soon after the first request. While requests continue, it calls the function less and less often, down
 // to once every 20 seconds.

@@ -16,8 +16,8 @@ export function QueueNote({ queue }: { queue: Queue }) {
 	)
 }
 
-// Queues lists the first queues that no process serves, counts the runs of the other such queues, and says what to do
-// about it.
+// Queues lists the first queues that no process serves, counts the runs of the further queues that no process serves, and says what to do about
+// them.
 export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 	if (!list?.length) return null
 	const more = runs - list.reduce((sum, q) => sum + q.runs, 0)

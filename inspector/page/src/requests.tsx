@@ -3,7 +3,7 @@ import { AnsweredText } from "./gates"
 import { texts } from "./texts"
 import { Plain, Time } from "./ui"
 
-// Requests lists the requests that a run in another process has not taken yet or has refused.
+// Requests lists the requests that a run in another process has not applied yet, or has refused.
 export function Requests({ list }: { list?: Posted[] }) {
 	if (!list?.length) return null
 	return (

@@ -195,8 +195,8 @@ export function pictureOf(scene: Scene, drawn: Drawn): Omit<Picture, "of" | "n">
 
 type Route = Pick<Line, "from" | "to" | "label" | "on" | "data" | "points">
 
-// between returns the lines of the links that a line between clusters stands for. Each leads from box to box, through the points at which the common
-// line enters and leaves frames.
+// between returns one line for each link that a line between clusters stands for. Each of these lines leads from box to box, through the points
+// at which the line between the clusters enters and leaves frames.
 function between(parts: Part[], points: number[], boxOf: Map<string, Item>): Route[] {
 	const known = new Map<string, Route>()
 	for (const part of parts) {

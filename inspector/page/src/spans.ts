@@ -1,6 +1,6 @@
 import type { Graph, Span } from "./api"
 
-// What the timeline shows about attempts, as pure functions.
+// What the timeline shows about attempts, computed by pure functions.
 
 // Lanes lists attempts in the order of their starts, and the lane of each attempt.
 export interface Lanes { spans: Span[]; lanes: number[]; count: number }

@@ -30,7 +30,7 @@ export async function takeToken(): Promise<void> {
 	if (!found) return
 	history.replaceState(null, "", location.pathname + location.search + "#/runs")
 	let token = found[1]!
-	try { token = decodeURIComponent(token) } catch { /* it is as it stands */ }
+	try { token = decodeURIComponent(token) } catch { /* the token is not encoded */ }
 	if (!(await unlock(token))) locked.value = true
 }
 

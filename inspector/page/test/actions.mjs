@@ -1,4 +1,4 @@
-// What operators do: answers, and every action.
+// What operators do: they answer gates, and use every action.
 import assert from "node:assert/strict"
 import { api, base, close, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
 
@@ -9,7 +9,7 @@ export const actions = {
 		const card = ann.locator(".card", { hasText: run }).filter({ has: ann.getByRole("link", { name: "approve", exact: true }) })
 		await card.waitFor()
 		await bob.getByRole("button", { name: "hold" }).waitFor()
-		await bob.route("**/api/v1/node?**", r => r.abort()) // bob's page does not hear of it in time
+		await bob.route("**/api/v1/node?**", r => r.abort()) // bob's page does not learn of ann's answer in time
 		await card.getByLabel("Comment").fill("looks good")
 		await card.getByRole("button", { name: "ship" }).click()
 		await card.waitFor({ state: "detached" })
@@ -28,7 +28,7 @@ export const actions = {
 		const card = id => page.locator(".card", { hasText: run }).filter({ has: page.getByRole("link", { name: id, exact: true }) })
 		await card("one").waitFor()
 		assert.deepEqual(await card("one").locator("form").getByRole("button").allInnerTexts(), ["approved", "rejected"])
-		await card("one").getByText("1200").waitFor() // the offer to decide on
+		await card("one").getByText("1200").waitFor() // the offer on which the person decides
 		await card("declared").getByRole("link", { name: "risk" }).waitFor()
 		const form = card("form")
 		await form.getByLabel("Amount").fill("much")
@@ -46,9 +46,9 @@ export const actions = {
 		await card("data").getByRole("button", { name: "Send" }).click()
 		await card("data").waitFor({ state: "detached" })
 		assert.equal((await api("node", { run, path: "data" })).decision.value.json, 7)
-		await page.locator("button.primary").first().hover() // its text is readable, too
+		await page.locator("button.primary").first().hover() // the button's text must be readable under the pointer, too
 		let found
-		await until("accessible page", async () => !(found = await serious(page)).length).catch(err => assert.fail(`${err.message}: ${found}`)) // a button that was just pressed is pale
+		await until("accessible page", async () => !(found = await serious(page)).length).catch(err => assert.fail(`${err.message}: ${found}`)) // repeat the check, because a button that was just pressed is pale
 		await close(page)
 		await fetch(`${base}api/v1/cancel?run=${encodeURIComponent(run)}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" })
 	},
@@ -66,7 +66,7 @@ export const actions = {
 		await page.getByRole("button", { name: "Retry now", exact: true }).click()
 		await page.getByRole("dialog").waitFor()
 		await page.evaluate(() => (location.hash = "#/gates"))
-		await page.getByRole("dialog").waitFor({ state: "detached" }) // a question about what is not shown any more
+		await page.getByRole("dialog").waitFor({ state: "detached" }) // the dialog closes, because its run is no longer shown
 		await page.goBack()
 		await act("Retry now")
 		await page.locator(".panel .why .badge", { hasText: /failed$/ }).waitFor()
@@ -76,7 +76,7 @@ export const actions = {
 		await act("Cancel", "wrong input")
 		await page.locator(".run-title .badge", { hasText: /failed|cancelled/ }).waitFor()
 		await page.getByRole("button", { name: "Redrive" }).click()
-		await page.getByText(/11 nodes run again/).waitFor() // of each its three items and their gates alone
+		await page.getByText(/11 nodes run again/).waitFor() // from the map each, only its three items and their gates
 		await page.getByRole("dialog").getByLabel("Reason").fill("again")
 		await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).click()
 		await page.locator(".run-title .badge", { hasText: "running" }).waitFor()
@@ -115,7 +115,7 @@ export const actions = {
 		assert.deepEqual(nodes.filter(r => r.path === "each[7]").map(r => [r.status, r.attempts]), [["completed", 1]])
 		await page.goto(link(run, "/table?inside=each&node=each%5B3%5D"))
 		await page.getByRole("complementary", { name: "Node" }).getByRole("button", { name: "Redrive", exact: true }).click()
-		await dialog.getByText("3 nodes run again").waitFor() // the item, its map and what follows
+		await dialog.getByText("3 nodes run again").waitFor() // the item, its map, and the node after the map
 		await close(page)
 	},
 
@@ -126,7 +126,7 @@ export const actions = {
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await panel.getByRole("button", { name: "ship" }).click()
 		await panel.getByText("waits for the process that performs the run").waitFor()
-		await panel.getByRole("button", { name: "ship" }).waitFor({ state: "detached" }) // the first answer counts
+		await panel.getByRole("button", { name: "ship" }).waitFor({ state: "detached" }) // a second answer is not offered, because the first one counts
 		await page.getByRole("button", { name: "Cancel", exact: true }).click()
 		const dialog = page.getByRole("dialog")
 		await dialog.getByLabel("Reason").fill("out of stock")
@@ -150,9 +150,9 @@ export const actions = {
 		assert(total > 0)
 		await ann.locator(".bubble").waitFor()
 		await card(ann).getByText("Stored").waitFor()
-		await card(ann).locator("time").first().waitFor() // since when
+		await card(ann).locator("time").first().waitFor() // the time since which the gate waits
 		const described = await card(ann).getByRole("button", { name: "ship" }).evaluate(b => document.getElementById(b.getAttribute("aria-describedby")).textContent)
-		assert.match(described, new RegExp(`Answer to review/approve.*${run}`)) // what a screen reader says after the button
+		assert.match(described, new RegExp(`Answer to review/approve.*${run}`)) // what a screen reader says after the button's name
 		await card(ann).getByRole("button", { name: "ship" }).click()
 		await card(ann).waitFor({ state: "detached" })
 		await card(bob).getByRole("button", { name: "hold" }).click()

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict"
 import { api, base, close, disruptive, drawn, link, open, overflow, serious, server, stage, until } from "./harness.mjs"
 
-// screens are the views with what is on them when they are complete.
+// screens lists the views, each with an element that is on it when the view is complete.
 const screens = run => {
 	const at = `#/runs/${encodeURIComponent(run)}`
 	return [
@@ -11,7 +11,7 @@ const screens = run => {
 	]
 }
 
-// dialogs are opened by a function, which is given the page.
+// dialogs lists a view for each dialog, and a function that opens the dialog.
 const dialogs = [
 	["#/runs", page => page.getByRole("button", { name: "Start a run" }).click()],
 	["#/runs", page => page.keyboard.press("?")],
@@ -51,7 +51,7 @@ export const appearance = {
 				assert(over <= 0, `${width} ${hash}: ${over} px too wide`)
 				assert.equal(await page.evaluate(() => document.getAnimations().length), 0, hash)
 			}
-			if (width === 375) { // where the graph would be too small, the table is there first
+			if (width === 375) { // in a narrow window, where the graph would be too small, a run opens with the table
 				await page.goto(link(run))
 				await page.locator(".tableview tbody tr").first().waitFor()
 				await page.goto(link(run, "/table?node=approve"))

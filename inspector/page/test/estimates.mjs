@@ -1,4 +1,4 @@
-// How long yet: what a run with a History expects, which nodes are late, and that a run without one shows nothing.
+// Forecasts: how long a run with a History still takes, and which nodes are late. A run without a History shows no forecast.
 import assert from "node:assert/strict"
 import { api, base, close, link, open, overflow, serious, stage, until } from "./harness.mjs"
 
@@ -10,7 +10,7 @@ export const estimates = {
 			const run = await stage("expected"), plain = await stage("unaware")
 			const page = await open(link(run, "/graph"), { width, height: 800 })
 			await until("time left", () => page.locator(".run-title [data-expected]").isVisible())
-			await page.waitForTimeout(1500) // what the first changes ask for has been read
+			await page.waitForTimeout(1500) // wait until the page has read what it requests after the first changes
 			let asked = 0
 			page.on("request", q => { if (q.url().includes("/api/")) asked++ })
 			const before = await secondsLeft(page)

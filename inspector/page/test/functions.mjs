@@ -18,7 +18,7 @@ const { bySlots, byDependencies, lanesOf, neighbourSpan } = await load("spans")
 const { visible, visibleLines } = await load("visible")
 await vite.close()
 
-// chance is a generator of random numbers below n, the same ones each time.
+// chance returns a function that returns random numbers below n. Equal seeds give equal numbers.
 const chance = seed => n => {
 	seed = (seed * 1664525 + 1013904223) >>> 0
 	return Math.floor((seed / 2 ** 32) * n)
@@ -26,7 +26,7 @@ const chance = seed => n => {
 
 const long = process.env.KAHN_LONG === "1" ? 50 : 1
 
-// graphs are random graphs whose edges lead from lower to higher numbers.
+// graphs yields random graphs. Their edges lead from nodes with lower numbers to nodes with higher numbers.
 function* graphs(count) {
 	for (let seed = 1; seed <= count * long; seed++) {
 		const below = chance(seed), n = 1 + below(14), edges = []
@@ -35,7 +35,7 @@ function* graphs(count) {
 	}
 }
 
-// reach has for each node the set of nodes that follow it.
+// reach returns, for each node, the set of all nodes that can be reached from it.
 const reach = (n, edges) => {
 	const sets = Array.from({ length: n }, () => new Set())
 	for (let from = n - 1; from >= 0; from--) for (const [a, b] of edges) if (a === from) for (const x of [b, ...sets[b]]) sets[from].add(x)
@@ -94,7 +94,7 @@ export const functions = {
 				if (chosen === "layer") assert.match(cells[0].label, /^layers? 1/)
 				if (chosen === "prefix") assert.equal(cells[0].label, "load…")
 				if (chosen === "group") assert.equal(cells[0].label, "g0")
-				for (let depth = 0; cells.some(c => c.members); depth++) { // unfolded again and again, until a node is seen
+				for (let depth = 0; cells.some(c => c.members); depth++) { // unfold one cluster after the other, until all nodes are shown
 					assert(depth < 6, `${n} ${by}: ${depth} levels`)
 					const own = cells.find(c => c.members)
 					open.add(own.path)
@@ -110,7 +110,7 @@ export const functions = {
 	},
 
 	async "a limit of time fails for code that is slower in every try, and only then"() {
-		const tries = async (...times) => { // against a yardstick of 10 ms and a limit of three yardsticks
+		const tries = async (...times) => { // the yardstick is 10 ms, and the limit three yardsticks
 			let n = 0
 			const { late } = await measured(async () => ({ evaluate: async () => ({ js: 10, canvas: 5 }) }), async () => [{ name: "draw", ms: times[n++], of: "js", most: 3 }], async () => undefined)
 			return [late.length, n]
@@ -152,7 +152,7 @@ export const functions = {
 			const graph = { known: true, nodes: Array.from({ length: n }, (_, i) => ({ id: `n${i}`, type: "step", tier: 0 })), edges: edges.map(([from, to]) => ({ from, to })), groups: [], total: n }
 			const model = { graphs: new Map([["", graph]]), insides: new Map(), status: () => "idle" }
 			const own = below(n), up = [0, 1, 2, Infinity][below(4)], down = [0, 1, 2, Infinity][below(4)]
-			const distance = (from, next) => { // of each node
+			const distance = (from, next) => { // the distance of each node from the node `from`
 				const list = Array(n).fill(Infinity)
 				list[from] = 0
 				for (let k = 0; k < n; k++) for (const e of edges) list[e[1 - next]] = Math.min(list[e[1 - next]], list[e[next]] + 1)
@@ -220,7 +220,7 @@ export const functions = {
 			assert(acyclic(scene.cells.length, scene.links.map(l => [l.from, l.to])), `seed ${seed}`)
 			assert.deepEqual(scene.cells.flatMap(c => c.members ?? [c.path]).sort(), graph.nodes.map(x => x.id).sort())
 			for (const cell of scene.cells) if (cell.members) assert.equal(new Set(cell.members.map(m => groups[m.slice(1)])).size, 1)
-			if (!edges.some(([from, to]) => groups[from] !== groups[to])) for (const g of ["a", "b"]) assert(scene.cells.filter(c => c.members && c.group === g).length <= 1) // one box without need for more
+			if (!edges.some(([from, to]) => groups[from] !== groups[to])) for (const g of ["a", "b"]) assert(scene.cells.filter(c => c.members && c.group === g).length <= 1) // one box is enough if no edge leads to another group
 			assert.equal(treeOf(scene, true).task.edges.length, scene.links.length)
 			assert.equal(pictureOf(scene, { nodes: scene.cells.map((_, i) => ({ path: [i], x: 0, y: 0, w: 1, h: 1 })), lines: [], w: 1, h: 1, ms: 0 }).items.length, scene.cells.length)
 		}
@@ -262,7 +262,7 @@ export const functions = {
 		first.forEach((r, i) => effect(() => { rows.row(r.id).value && renders[i]++ }))
 		let orders = 0
 		effect(() => { rows.ids.value && orders++ })
-		for (let i = 0; i < 30; i++, await pause(20)) rows.apply([{ ...last, last: i + 2 }, { ...last, id: "unknown" }]) // events alone
+		for (let i = 0; i < 30; i++, await pause(20)) rows.apply([{ ...last, last: i + 2 }, { ...last, id: "unknown" }]) // only the numbers of events change
 		await pause(400)
 		assert.deepEqual([renders.reduce((a, b) => a + b), orders], [50, 1])
 		const begun = Date.now()
@@ -272,7 +272,7 @@ export const functions = {
 		assert(renders[7] >= 2 && renders[7] - 1 <= most, `${renders[7]} renders`)
 		assert.equal(renders.reduce((a, b) => a + b), 49 + renders[7])
 		assert.deepEqual([rows.row("run-7").value.counts, rows.row("run-7").value.error], [{ completed: 30 }, "error 7"])
-		rows.read([...first.filter((_, i) => i !== 7)]) // the same again, but for one that is gone
+		rows.read([...first.filter((_, i) => i !== 7)]) // the same list, without one run
 		assert.equal(renders.reduce((a, b) => a + b), 49 + renders[7])
 		assert.equal(orders, 2)
 		rows.stop()

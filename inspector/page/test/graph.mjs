@@ -1,4 +1,4 @@
-// The graph: what folds and unfolds in it, how it is moved, and what it shows at which size.
+// The graph: what the user can fold and unfold, how the user moves the picture, and what the picture shows at each zoom.
 import assert from "node:assert/strict"
 import { api, clickBox, close, completed, data, drawn, link, open, stage, steady, textsIn, until } from "./harness.mjs"
 
@@ -21,7 +21,7 @@ export const graph = {
 		await page.getByRole("button", { name: /Whole graph/ }).click()
 		await drawn(page, 6)
 		await page.getByLabel("Failed part").check()
-		await drawn(page, 2) // flaky, and fetch before it
+		await drawn(page, 2) // flaky, and its predecessor fetch
 		await close(page)
 	},
 
@@ -41,7 +41,7 @@ export const graph = {
 		await drawn(page, 15)
 		await page.evaluate(() => (location.hash = location.hash.replace(/node=[^&]*/, "node=sub")))
 		await page.getByRole("button", { name: "Fold", exact: true }).waitFor()
-		await page.keyboard.press("u") // with all that is inside of it, but not sub2
+		await page.keyboard.press("u") // folds sub and everything unfolded inside it, but not sub2
 		await drawn(page, 8)
 		await page.getByRole("button", { name: "Fold all" }).click()
 		await drawn(page, 4)
@@ -54,7 +54,7 @@ export const graph = {
 		const run = await stage("rounds")
 		const page = await open(link(run, "/graph?open=loop&open=last"), { quiet: true })
 		await drawn(page, 4)
-		// below is the node to which the arrow key leads from a composite: the one inside of it.
+		// below returns the node to which the arrow down leads from a composite. It should be the node inside the composite.
 		const below = async path => {
 			await page.evaluate(hash => (location.hash = hash), `#/runs/${run}/graph?open=loop&open=last&node=${path}`)
 			await steady(page)
@@ -78,9 +78,9 @@ export const graph = {
 		await drawn(page, 6)
 		await page.locator(".groups summary").click()
 		await page.getByLabel("Fold db").check()
-		await drawn(page, 4) // those before and those after what is not in the group
+		await drawn(page, 4) // one box for the members before the node outside the group, and one box for the members after it
 		assert.equal(await data(page, "lines"), "3")
-		await page.getByLabel("Fold mail").check() // of one node
+		await page.getByLabel("Fold mail").check() // this group has one node
 		await drawn(page, 4)
 		await page.reload()
 		await drawn(page, 4)
@@ -162,7 +162,7 @@ export const graph = {
 		const { counts } = await api("run", { run })
 		assert(counts.failed === 1 && counts.aborted > 50, JSON.stringify(counts))
 		const page = await open(link(run, "/graph?failed=1&by=none"))
-		await drawn(page, 5) // the root, three nodes before it, and the box
+		await drawn(page, 5) // the failed node, its three predecessors, and the box of the stopped nodes
 		await page.locator("canvas.picture").focus()
 		const box = page.locator("[role=status]", { hasText: `stopped by that: ${counts.aborted} nodes` })
 		await until("box of the stopped nodes", async () => {
@@ -182,7 +182,7 @@ export const graph = {
 		const run = await stage("purchase")
 		const page = await open(link(run, "/graph"))
 		await drawn(page, 5)
-		const drew = await page.evaluate(() => new Promise(resolve => { // the texts of the next frame, and their heights in the picture
+		const drew = await page.evaluate(() => new Promise(resolve => { // maps each text of the next frame to its height in the picture
 			const { fillText } = CanvasRenderingContext2D.prototype, found = {}
 			CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 				found[text] = y

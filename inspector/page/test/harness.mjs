@@ -1,4 +1,4 @@
-// What the scenarios share: the browser, pages on which nothing may go wrong unnoticed, and what is read from them.
+// What the scenarios share: the browser, pages whose errors fail the scenario, and functions that read from these pages.
 import assert from "node:assert/strict"
 import { readFileSync } from "node:fs"
 import { createRequire } from "node:module"
@@ -10,7 +10,7 @@ const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 const flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
 export const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: flags })
 
-// stage starts a run of a graph that the service has for the scenarios.
+// stage starts a run of a graph that the service provides for the scenarios, and returns the run's id.
 export const stage = async name => (await fetch(`${server}/stage/${name}`)).text()
 
 export const api = async (path, params) => (await fetch(`${base}api/v1/${path}?${new URLSearchParams(params)}`)).json()
@@ -36,7 +36,8 @@ export const ended = async (name, status) => {
 
 export const completed = name => ended(name, "completed")
 
-// watch runs in the page: it reports violations of the policy, and counts texts on canvases that could reorder what is beside them.
+// watch runs in the page. It reports violations of the content security policy, and texts drawn on canvases that could reorder the text around
+// them.
 const watch = () => {
 	addEventListener("securitypolicyviolation", e => console.error("CSP " + e.violatedDirective + " " + e.blockedURI))
 	const { fillText } = CanvasRenderingContext2D.prototype
@@ -46,7 +47,7 @@ const watch = () => {
 	}
 }
 
-// open opens a page on which nothing may go wrong unnoticed. On a quiet one requests may fail.
+// open opens a page. Errors on the page fail the scenario when close is called. If quiet is set, requests may fail.
 export const open = async (url, { width = 1280, height = 800, scheme = "light", user = "ann", quiet = false, motion = "no-preference" } = {}) => {
 	const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: motion, extraHTTPHeaders: { "X-User": user } })
 	context.setDefaultTimeout(10_000)
@@ -65,7 +66,7 @@ export const close = async page => {
 	await page.context().close()
 }
 
-// data is what the canvas of the graph tells of its picture.
+// data returns a fact about the graph's picture, which the page writes into the canvas's data attributes.
 export const data = (page, name) => page.locator("canvas.picture").evaluate((c, n) => c.dataset[n], name)
 
 // drawn waits for a picture of n boxes.
@@ -86,7 +87,7 @@ export const textsIn = page => page.evaluate(() => new Promise(resolve => {
 	dispatchEvent(new Event("resize"))
 }))
 
-// steady waits until the part of the picture that is in the window does not change any more, and returns it.
+// steady waits until the camera no longer moves, and returns its position and zoom.
 export const steady = async page => {
 	let before = ""
 	return until("steady picture", async () => {
@@ -98,7 +99,7 @@ export const steady = async page => {
 	})
 }
 
-// clickBox clicks on the box of a node in the graph, which is found as people do: by moving the mouse over the picture.
+// clickBox clicks on the box of a node in the graph. It finds the box by moving the mouse over the picture, as a user does.
 export const clickBox = async (page, path, clicks = 1) => {
 	const canvas = page.locator("canvas.picture"), { x, y, width, height } = await canvas.boundingBox()
 	const middle = height / 2, rows = Array.from({ length: Math.floor(height / 18) }, (_, i) => 8 + 18 * i).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle))
@@ -113,7 +114,7 @@ export const clickBox = async (page, path, clicks = 1) => {
 	assert.fail(`no box of ${path}`)
 }
 
-// tabTo moves the focus with the tabulator key until it is on something with a text or a name.
+// tabTo presses the tabulator key until the focus is on the element with the given text or name.
 export const tabTo = async (page, name) => {
 	for (let i = 0; i < 60; i++) {
 		await page.keyboard.press("Tab")
@@ -126,17 +127,18 @@ export const tabTo = async (page, name) => {
 	assert.fail(`the tabulator key does not lead to ${name}`)
 }
 
-// serious are the findings of axe that keep somebody from using the page. Only colours depend on the scheme.
+// serious returns the findings of axe with a serious or critical impact. For the dark scheme only the contrast is checked, because only colours
+// depend on the scheme.
 export const serious = async (page, scheme = "light") => {
 	await page.evaluate(axe)
 	const found = await page.evaluate(runOnly => window.axe.run(document, { resultTypes: ["violations"], ...runOnly }), scheme === "dark" ? { runOnly: ["color-contrast"] } : {})
 	return found.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(" | ")}`)
 }
 
-// overflow is by how many pixels the page is wider than its window.
+// overflow returns by how many pixels the page is wider than its window.
 export const overflow = page => page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
 
-// disruptive are texts and names in the page that could reorder what is beside them, or that have no picture.
+// disruptive returns the texts and names on the page that have characters which could reorder the text around them, or which have no glyph.
 export const disruptive = page => page.evaluate(() => {
 	const bad = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]/, found = []
 	const walk = document.createTreeWalker(document, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT)

@@ -5,14 +5,14 @@ import { api, close, completed, data, drawn, ended, link, open, serious, server,
 
 const param = (page, name) => new URLSearchParams(page.url().split("?")[1]).get(name)
 
-// readable waits until the name of a box is in the window, and readable.
+// readable waits until the name of a box is in the window and large enough to read.
 const readable = (page, name) => until(`name ${name}`, async () => (await textsIn(page).catch(() => [])).some(t => t.inside && t.size >= 12 && t.text.startsWith(name)))
 
 const said = (page, text) => page.locator("[role=status]", { hasText: text }).first().waitFor({ state: "attached" })
 
 const tables = () => ended("tables", "failed")
 
-// around counts the nodes of a graph around one, by levels.
+// around counts the nodes in the neighbourhood of a node: up to some levels of predecessors and of successors, and the node itself.
 const around = ({ nodes, edges }, id, up, down) => {
 	const keep = new Set([id])
 	for (const [levels, from, to] of [[up, "to", "from"], [down, "from", "to"]]) {
@@ -47,10 +47,10 @@ export const large = {
 		assert.equal(param(page, "node"), "table_08_01_customer_orders_daily")
 		await readable(page, "table_08_01")
 		await page.getByRole("option").first().waitFor({ state: "hidden" })
-		await page.keyboard.press("ArrowDown") // the picture has the keyboard again
+		await page.keyboard.press("ArrowDown") // the focus is on the picture again
 		await until("another node", () => /^table_08_04/.test(param(page, "node")))
-		await said(page, "table_08_04") // the page has drawn the choice
-		await page.keyboard.press("ArrowLeft") // along an edge out of its cluster
+		await said(page, "table_08_04") // the page has drawn the selection
+		await page.keyboard.press("ArrowLeft") // follows an edge to another cluster
 		await said(page, "table_07…: 20 nodes folded into one box")
 		await page.keyboard.press("/")
 		await page.keyboard.type("nothing has this name")
@@ -59,7 +59,7 @@ export const large = {
 		assert.match(page.url(), /\/graph\?/)
 		await page.goto(link(await completed("composites"), "/graph"))
 		await drawn(page, 4)
-		await page.getByRole("combobox").fill("each[1]/paste") // in an item of a map in a sub-graph, which are folded
+		await page.getByRole("combobox").fill("each[1]/paste") // the node is in an item of a map in a sub-graph, and both are folded
 		await page.getByRole("option", { name: /sub\/each\[1\]\/paste/ }).click()
 		await readable(page, "paste")
 		assert.equal(param(page, "node"), "sub/each[1]/paste")
@@ -80,7 +80,7 @@ export const large = {
 		await said(page, `${around(graph, id, 2, 0)} boxes in the neighbourhood`)
 		await page.reload()
 		await drawn(page, around(graph, id, 2, 0))
-		await page.getByRole("combobox", { name: "Search nodes" }).fill("table_14_00") // is not in it
+		await page.getByRole("combobox", { name: "Search nodes" }).fill("table_14_00") // the node is not in the neighbourhood
 		await page.keyboard.press("Enter")
 		await drawn(page, 300)
 		await page.goto(link(run, `/graph?around=${id}&up=all&down=all`))
@@ -134,7 +134,7 @@ export const large = {
 		await few()
 		await page.keyboard.press("/")
 		await page.keyboard.type("n42.17")
-		await said(page, "11 nodes match") // n42.170 to n42.179, too
+		await said(page, "11 nodes match") // n42.17, and n42.170 to n42.179
 		await page.keyboard.press("Enter")
 		await readable(page, "n42.17")
 		assert.equal(param(page, "node"), "n42.17")

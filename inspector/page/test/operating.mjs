@@ -1,4 +1,4 @@
-// What operators see and do beyond answers and stops: chosen items, places in line, outputs from the cache, schedules that no process serves.
+// Further tasks of operators: redriving chosen items, and seeing places in line, outputs from the cache, and schedules that no process serves.
 import assert from "node:assert/strict"
 import { api, base, close, completed, link, open, overflow, serious, server, stage, until } from "./harness.mjs"
 
@@ -13,7 +13,7 @@ export const operating = {
 		await page.getByLabel("Choose each[3]", { exact: true }).check()
 		await page.getByRole("searchbox", { name: "Search nodes" }).fill("each[7]")
 		await until("one row", async () => (await page.locator(".tableview tbody tr").count()) === 1)
-		await page.getByLabel("Choose all shown nodes").check() // a choice outlasts the filter
+		await page.getByLabel("Choose all shown nodes").check() // each[3] stays chosen, although the filter hides it
 		const name = "Redrive 2 chosen nodes"
 		await page.getByRole("button", { name, exact: true }).click()
 		const dialog = page.getByRole("dialog")
@@ -25,7 +25,7 @@ export const operating = {
 		await dialog.waitFor({ state: "detached" })
 		await until("the end", async () => (await api("run", { run })).status === "completed" && (await failed()).length === 3)
 		assert.deepEqual(await failed(), ["each[1]", "each[5]", "each[9]"])
-		await page.getByRole("button", { name, exact: true }).waitFor({ state: "detached" }) // the choice was for that redrive
+		await page.getByRole("button", { name, exact: true }).waitFor({ state: "detached" }) // after the redrive nothing is chosen
 		await page.getByRole("searchbox", { name: "Search nodes" }).fill("")
 		await until("the rest", async () => (await page.locator(".tableview tbody tr").count()) === 3)
 		await close(page)
@@ -88,7 +88,7 @@ export const operating = {
 		}
 		await page.goto(`${server}/view/#/runs?workflow=waiting&status=failed`)
 		await page.locator("table.runs .stopped").first().waitFor()
-		assert.equal(await page.locator("table.runs .stopped").first().innerText(), "aborted") // a client that may only view
+		assert.equal(await page.locator("table.runs .stopped").first().innerText(), "aborted") // a client that may only view does not see who stopped the run, or why
 		await close(page)
 	},
 

@@ -1,6 +1,6 @@
-// Drives the page against the service whose address is given: every screen and action, what a screen reader and a narrow window need, and
-// what a bad network and hostile values do. It prints a line for each scenario, and exits with 1 if one has failed. A second argument
-// limits it to the scenarios whose names contain it.
+// Tests the page in a browser. The first argument is the address of the service. The scenarios cover every screen and action, screen readers,
+// narrow windows, bad networks and hostile values. This program prints a line for each scenario, and exits with 1 if a scenario has failed. If
+// there is a second argument, only scenarios whose names contain it run.
 import { actions } from "./actions.mjs"
 import { appearance } from "./appearance.mjs"
 import { estimates } from "./estimates.mjs"

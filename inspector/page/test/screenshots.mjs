@@ -1,5 +1,6 @@
-// Takes the pictures of the documentation and writes them to docs: from a service of examples/live, whose link is given, or, if a second
-// argument gives the beginning of their names, those of large graphs from the service of the tests.
+// Takes the screenshots for the documentation, and writes them to docs. The first argument is the link of a service of examples/live. If there is
+// a second argument, the first is the address of the tests' service instead: the screenshots then show large graphs, and the second argument is
+// the beginning of their names.
 import { chromium } from "playwright-core"
 
 const [base, token] = process.argv[2].split("#token=")
@@ -9,7 +10,7 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
 
 const get = async (path, params) => (await fetch(`${base}api/v1/${path}?${new URLSearchParams(params)}`, { headers })).json()
 
-// latest is the id of the latest run of a workflow once it is as expected.
+// latest waits until the latest run of a workflow satisfies a condition, and returns the run's id.
 const latest = async (workflow, ready) => {
 	for (;;) {
 		const [run] = (await get("runs", { workflow, limit: 1 })).runs

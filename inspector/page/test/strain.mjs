@@ -30,7 +30,7 @@ const buffered = async () => {
 	await close(page)
 }
 
-// lags measures for eight seconds by how much a timer of a page is late, and returns it in order.
+// lags measures for eight seconds by how many milliseconds a timer of a page is late, and returns the times in ascending order.
 const lags = page => page.evaluate(() => new Promise(resolve => {
 	const list = [], end = performance.now() + 8000
 	const step = () => {
@@ -43,7 +43,7 @@ const lags = page => page.evaluate(() => new Promise(resolve => {
 	step()
 }))
 
-// blank is a page that is loaded, and has opened no run yet.
+// blank returns a loaded page that has not opened a run yet.
 const blank = async () => {
 	const page = await open("about:blank")
 	await page.goto(base + "#/gates")
@@ -51,18 +51,18 @@ const blank = async () => {
 	return page
 }
 
-// timesOf opens the graph of a run in a page and measures the first picture, the fastest of some layouts, and the fastest of 12 frames
-// while the picture is moved: all nodes as coloured boxes, and some with their names.
+// timesOf opens the graph of a run in a page. It measures the time until the first picture, the fastest of some layouts, and the longest task. It
+// also moves the picture and measures the fastest of 12 frames: once with the whole graph in the window, and once zoomed in.
 const timesOf = async (page, run, n, most) => {
 	const begun = await page.evaluate(to => {
-		window.longest = 0 // of the tasks for which the page did not answer, if it is above 50 ms
+		window.longest = 0 // the duration of the longest task that blocked the page; 0 if no task took more than 50 ms
 		new PerformanceObserver(list => list.getEntries().forEach(e => (window.longest = Math.max(window.longest, e.duration)))).observe({ type: "longtask" })
 		location.hash = to
 		return performance.now()
 	}, `#/runs/${run}/graph?by=${most.by}`)
 	await drawn(page, n)
 	const first = Number(await data(page, "first")) - begun, layouts = [Number(await data(page, "layout"))], longest = await page.evaluate(() => window.longest)
-	for (let i = 0; i < (most.repeat ?? 14); i++) { // the browser compiles the code of the layout while it repeats
+	for (let i = 0; i < (most.repeat ?? 14); i++) { // repeat the layout, because the browser compiles its code only after some calls
 		const before = await data(page, "picture")
 		await page.getByLabel("All edges").click()
 		await until("another picture", async () => (await data(page, "picture")) !== before)
@@ -86,8 +86,8 @@ const timesOf = async (page, run, n, most) => {
 	return times
 }
 
-// rendering is the processor time of all pages until now, in milliseconds. Unlike the time of their tasks, it does not grow with the load of
-// the machine.
+// rendering returns the processor time of all pages until now, in milliseconds. Unlike wall-clock time, processor time does not grow with the
+// load of the machine.
 const rendering = async () => {
 	const session = await browser.newBrowserCDPSession()
 	const { processInfo } = await session.send("SystemInfo.getProcessInfo")
@@ -116,7 +116,7 @@ export const strain = {
 		const run = await stage("storm")
 		const page = await open(link(run, "/log"))
 		await page.getByLabel("Level").selectOption("debug")
-		const blank = await open("about:blank") // is as late as the machine is busy
+		const blank = await open("about:blank") // the timers of this page show how busy the machine is
 		const [lag, usual] = await Promise.all([lags(page), lags(blank)])
 		await close(blank)
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 20_000 })
@@ -136,7 +136,7 @@ export const strain = {
 		const run = await stage("chatter")
 		await page.getByRole("link", { name: run, exact: true }).waitFor()
 		await page.getByRole("row", { name: run }).getByText("1/2").waitFor()
-		await page.waitForTimeout(1500) // the run has come, which the counts follow
+		await page.waitForTimeout(1500) // wait until the page has read the counts again, because a run has arrived
 		const requests = []
 		page.on("request", r => requests.push(r.url().replace(/.*v1/, "")))
 		const cdp = await page.context().newCDPSession(page)
@@ -147,12 +147,12 @@ export const strain = {
 			return { at: Date.now(), own: own * 1000, all: await rendering(), last: (await api("run", { run })).last }
 		}
 		const before = await look()
-		await page.waitForTimeout(4000) // the run speaks for six seconds
+		await page.waitForTimeout(4000) // the run logs for six seconds
 		const after = await look(), took = after.at - before.at
 		const rate = ((after.last - before.last) / took) * 1000, share = (100 * (after.own - before.own)) / took
 		console.log(`   ${requests.length} requests in ${took} ms beside ${rate.toFixed(0)} events a second; scripts, styles and layout took ${share.toFixed(1)} % of a core, with painting ${((100 * (after.all - before.all)) / took).toFixed(1)} %`)
-		assert(rate > 250, `only ${rate} events a second`) // a busy machine
-		assert(requests.length <= 4, `requests: ${requests}`) // the list and the counts once, since the run has come, and the gates of the store, every ten seconds
+		assert(rate > 250, `only ${rate} events a second`) // a low limit, since the machine may be busy
+		assert(requests.length <= 4, `requests: ${requests}`) // the list and the counts once, because a run has arrived, and the store's gates every ten seconds
 		assert(share < 10, `${share} % of a core`)
 		assert.equal(await page.evaluate(() => document.getAnimations().length), 0) // a moving part would be drawn all the time
 		await close(page)

@@ -1,4 +1,4 @@
-// Lists, tables and texts: what they show, and that a reload comes back to it.
+// Lists, tables and texts: what they show, and that a reload restores it.
 import assert from "node:assert/strict"
 import { readFileSync } from "node:fs"
 import { api, base, browser, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
@@ -168,7 +168,7 @@ export const views = {
 		const page = await open(link(run, "/log"))
 		const place = () => page.locator(".lines").evaluate(e => ({ below: e.scrollHeight - e.scrollTop - e.clientHeight, lines: e.querySelectorAll(".line").length, last: e.querySelector(".line:last-of-type .text")?.textContent }))
 		await page.getByText(/^line \d+$/).first().waitFor()
-		for (let i = 0; i < 10; i++) { // nobody has touched it: it follows
+		for (let i = 0; i < 10; i++) { // the log follows, because nobody has scrolled it
 			await page.waitForTimeout(200)
 			assert.equal(await page.getByLabel("Follow").isChecked(), true)
 		}
@@ -178,7 +178,7 @@ export const views = {
 		await until("a stop", async () => !(await page.getByLabel("Follow").isChecked()))
 		const inView = () => page.locator(".lines").evaluate(e => { const top = e.getBoundingClientRect().top; const row = [...e.querySelectorAll(".line")].find(r => r.getBoundingClientRect().bottom > top); return row.dataset.id + " " + Math.round(row.getBoundingClientRect().top - top) })
 		const held = await inView()
-		await page.waitForTimeout(1500) // 3,000 further lines
+		await page.waitForTimeout(1500) // meanwhile the run logs 3,000 further lines
 		assert.equal(await inView(), held)
 		await page.locator(".lines").evaluate(e => (e.scrollTop = 0))
 		const topmost = () => page.locator(".line").first().getAttribute("data-id").then(Number)
@@ -298,7 +298,7 @@ export const views = {
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor()
 		await drawn(page, 8)
-		assert.equal(await data(page, "lines"), "6") // five of the graph, one in review
+		assert.equal(await data(page, "lines"), "6") // five edges in the run's graph, and one edge in review
 		await panel.getByText("The first part of").waitFor()
 		await panel.getByText("The store does not have the inputs of steps").waitFor()
 		await page.keyboard.press("l")
@@ -394,7 +394,7 @@ export const views = {
 		const run = await stage("foreign")
 		const page = await open(link(run, "/graph?node=each"))
 		await page.getByText("The edges are not known").waitFor()
-		await drawn(page, 4) // what has begun
+		await drawn(page, 4) // only nodes that have begun
 		assert.equal(await data(page, "lines"), "0")
 		await page.getByRole("complementary").getByText("3 suspended").waitFor()
 		for (const [name, n] of [["Cancel", 1], ["Cancel node", 1], ["Redrive", 0], ["Fork", 0]]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), n, name)
@@ -412,11 +412,11 @@ export const views = {
 		await until("path by slots again", async () => (await trail()) === "fetch other write")
 		await page.getByLabel("Critical path by dependencies").selectOption("none")
 		await page.locator(".trail").waitFor({ state: "detached" })
-		for (const [key, node] of [["ArrowRight", "fetch"], ["ArrowRight", "other"], ["ArrowRight", "write"], ["ArrowLeft", "other"]]) { // one slot, one lane
+		for (const [key, node] of [["ArrowRight", "fetch"], ["ArrowRight", "other"], ["ArrowRight", "write"], ["ArrowLeft", "other"]]) { // the run has one slot, so all attempts are in one lane
 			await page.keyboard.press(key)
 			await until(node, () => page.url().includes(`node=${node}`))
 		}
-		const range = () => page.evaluate(() => new Promise(done => setTimeout(() => done(history.state?.range), 600))) // it is saved later
+		const range = () => page.evaluate(() => new Promise(done => setTimeout(() => done(history.state?.range), 600))) // wait, because the page saves the range with a delay
 		await page.keyboard.press("+")
 		const near = await range()
 		assert(near.to - near.from < 0.7)
@@ -440,7 +440,7 @@ export const views = {
 		await page.locator(".track canvas").waitFor()
 		await page.keyboard.press("+")
 		const nearer = await range()
-		assert(nearer.to - nearer.from < 0.5) // from where it was
+		assert(nearer.to - nearer.from < 0.5) // the zoom continues from the range before the reload
 		await page.keyboard.press("0")
 		assert.deepEqual(await range(), { from: 0, to: 1 })
 		await close(page)
@@ -450,7 +450,7 @@ export const views = {
 		const run = await stage("orders"), at = encodeURIComponent(run)
 		await until("gate", async () => (await api("run", { run })).waits === 4)
 		const page = await open(base)
-		await page.addInitScript(() => { // a view that still waits for an answer has not settled, however long that takes
+		await page.addInitScript(() => { // counts the requests in flight: a view with a request in flight has not settled
 			const call = window.fetch
 			window.pending = 0
 			window.fetch = (...args) => { window.pending++; return call(...args).finally(() => window.pending--) }
@@ -463,7 +463,7 @@ export const views = {
 			`#/runs/${at}/log?node=flaky&level=warn&q=disk`, `#/runs/${at}/table?node=approve&status=suspended&q=a`, `#/runs/${at}?node=last`]) {
 			await page.goto(base + hash)
 			await page.locator("#main h1").waitFor()
-			const settled = async () => { // what is shown once it stops changing
+			const settled = async () => { // returns what is shown once that no longer changes
 				let before = ""
 				return until("settled page", async () => { const now = await shown(); await page.waitForTimeout(120); const same = now === before && await page.evaluate(() => window.pending) === 0; before = now; return same && now })
 			}
@@ -483,7 +483,7 @@ export const views = {
 		await page.keyboard.press("j")
 		await page.keyboard.press("Enter")
 		await drawn(page, 6)
-		for (const key of ["ArrowRight", "ArrowRight"]) await page.keyboard.press(key) // the first node, and one after it
+		for (const key of ["ArrowRight", "ArrowRight"]) await page.keyboard.press(key) // selects the first node, and then a successor
 		for (let i = 0; i < 4 && !page.url().includes("node=approve"); i++) await page.keyboard.press("ArrowDown")
 		for (let i = 0; i < 4 && !page.url().includes("node=approve"); i++) await page.keyboard.press("ArrowUp")
 		await page.getByRole("complementary").getByRole("button", { name: "ship" }).waitFor()

@@ -1,8 +1,7 @@
-// What limits of time are measured against. A limit in milliseconds would be exceeded on a machine that is slow, or busy with other
-// programs.
+// Limits of time are multiples of a yardstick that is measured on the same machine. A slow or busy machine would exceed a limit in milliseconds.
 
-// yardstick measures in a page how long a fixed computation and a fixed drawing take at best: { js, canvas }, in milliseconds. The best is not
-// interrupted by other programs, while a median of long tasks is.
+// yardstick measures in a page the shortest times of a fixed computation and of a fixed drawing: { js, canvas }, in milliseconds. It takes the
+// shortest time and not the median, because other programs interrupt some of the repetitions.
 export const yardstick = page => page.evaluate(async () => {
 	const took = f => {
 		const begun = performance.now()
@@ -53,9 +52,9 @@ export const yardstick = page => page.evaluate(async () => {
 	return { js: Math.min(...js), canvas: Math.min(...drawing) }
 })
 
-// measured calls a function up to three times, with yardsticks taken right before and after. The function returns its page and its times,
-// each { name, ms, of, most }: of names the yardstick of which the time may be most times as long. measured returns the lines to print
-// and, of the times that were too long in every try, the best.
+// measured opens a page and calls `take` with it, up to three times. It measures the yardsticks right before and after each call. `take` returns
+// times, each { name, ms, of, most }: the time may be `most` times as long as the yardstick that `of` names. measured returns lines to print and,
+// for each time that was too long in every try, the best try.
 export const measured = async (open, take, close) => {
 	const best = new Map()
 	for (let tries = 0; tries < 3; tries++) {
