@@ -23,8 +23,8 @@ import (
 // such as a negative limit or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if a run of
-	// this id is stored already, see [Policy]. stored is the run without its record and nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if Create has
+	// stored nothing because the policy Reuse accepts the run that is stored already. stored is the run without its record and nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
 	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired but has no commit yet has no Spec.
@@ -35,8 +35,8 @@ type Admin interface {
 	// as compensations, are listed like nodes. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
 	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
-	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if Load cannot have returned
-	// such a run, or if the run has a LastEvent but not the Events up to it.
+	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if Load never returns such a
+	// run, or if the run has a LastEvent but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It leaves out
 	// leased runs, runs with a waiting redrive, see [Inbox], and the latest run of each schedule, see [ScheduleStore].
@@ -69,14 +69,14 @@ type Policy uint8
 const (
 	// Refuse returns [ErrExists].
 	Refuse Policy = iota
-	// Reuse returns the run that is stored, whatever its status is. If it was created with another workflow, plan or inputs the error
+	// Reuse returns the run that is stored, whatever its status is. If that run was created with another workflow, plan or inputs, the error
 	// matches [ErrMismatch].
 	Reuse
-	// Replace replaces a run that has not begun. The error matches [ErrExists] if it has begun, and [ErrLeased] if it is leased, since its owner
-	// is about to begin it.
+	// Replace replaces a run that has not begun. The error matches [ErrExists] if the stored run has begun. It matches [ErrLeased] if the stored
+	// run is leased, since the owner of the lease is about to begin the run.
 	Replace
-	// ReplaceUnasked is Replace for a run for which no request was posted, see [Inbox]. If a request was posted, the error matches
-	// [ErrExists].
+	// ReplaceUnasked is like Replace, but does not replace a run for which a request was posted, see [Inbox]. If a request was posted, the
+	// error matches [ErrExists].
 	ReplaceUnasked
 
 	policyCount
@@ -87,7 +87,7 @@ var policyNames = enum.Of[Policy]("policy", "refuse", "reuse", "replace", "repla
 // String returns "refuse", "reuse", "replace" or "replace_unasked".
 func (p Policy) String() string { return policyNames.Name(p) }
 
-// Check returns an error that matches [machine.ErrBadValue] if the run cannot be created as it is.
+// Check returns an error that matches [machine.ErrBadValue] if the run has no ID, or if one of its fields has an invalid value.
 func (n *NewRun) Check() error {
 	if n.IfExists >= policyCount {
 		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames.Names(), ", "))
@@ -178,8 +178,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge reports whether the new run replaces the run that is stored under its id. leased means that the stored run has a lease that lasts.
-// It is for implementations of [Admin].
+// Judge reports whether the new run replaces the run that is stored under its id. leased says whether the stored run has a lease that has not
+// expired. It is for implementations of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -203,7 +203,7 @@ func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
 
-// differences returns, as text, which of the three differ in two runs: the workflow, the plan, the inputs.
+// differences says, as text, which of the workflow, the plan and the inputs differ between two runs.
 func (s *Spec) differences(stored *Spec) string {
 	var list []string
 	if s.Workflow != stored.Workflow {
@@ -277,7 +277,7 @@ type Query struct {
 	After string // Next of the preceding page; "" for the first page
 }
 
-// Bound returns the Limit, or DefaultPage if it is 0. An error is returned if the Limit is negative or above MaxPage.
+// Bound returns the Limit, or DefaultPage if it is 0. It returns an error if the Limit is negative or above MaxPage.
 func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 
 // Page is one page of a list of runs.
@@ -319,8 +319,8 @@ type NodeQuery struct {
 	Values bool   // the nodes have their Value and their Record
 }
 
-// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. An error is returned if the
-// Limit or the cursor makes no sense. It is for implementations of [Admin].
+// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. It returns an error if the Limit or
+// the cursor makes no sense. It is for implementations of [Admin].
 func (q *NodeQuery) Range() (first int64, most int, err error) {
 	if most, err = limit(q.Limit); err == nil && q.After != "" {
 		first, _, err = keyset.Decode(q.After)
@@ -359,11 +359,12 @@ type PruneQuery struct {
 	Workflow string
 	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
 	Limit int
-	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they were put
-	// less than Grace ago. If Blobs is nil, Prune removes no blobs; a later call with Blobs removes them.
+	// Blobs is the blob store of the runs' codec, see [Blobs]. Prune removes from it the blobs to which no run refers any more, unless they
+	// were put less than Grace ago. If Blobs is nil, Prune removes no blobs; a later call with Blobs removes them.
 	Blobs BlobSweeper
-	// Grace protects blobs to which a run is about to refer. It must be longer than the time between the end of a step and the commit that
-	// stores its output, and thus longer than leases last. Zero means an hour; a negative Grace means none.
+	// Grace protects blobs to which a run is about to refer. A blob with the output of a step is put before the commit that refers to the blob.
+	// A process repeats a failed commit until its lease runs out, so Grace must be longer than leases last. Zero means an hour; a negative
+	// Grace means none.
 	Grace time.Duration
 }
 
@@ -389,8 +390,8 @@ func (q *PruneQuery) Check() (err error) {
 	return nil
 }
 
-// Sweep removes blobs to which no run refers any more from q.Blobs, and returns the keys that are gone. It stops at the first error. It is for
-// implementations of [Admin].
+// Sweep removes blobs, to which no run may refer, from q.Blobs, and returns the keys that are gone. It leaves blobs that were put less than
+// q.Grace ago. It stops at the first error. It is for implementations of [Admin].
 func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
 	grace := q.Grace
 	switch {

@@ -29,7 +29,7 @@ type Awaiter interface {
 
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
-	Node string `json:"node"` // the path of the node, and the Node of the request that answers
+	Node string `json:"node"` // the path of the node; the request that answers has it as its Node
 	// Run is the id of the awaited run. A node awaits one run: Run replaces the run that the node awaited before, and "" withdraws the await.
 	Run string `json:"run,omitempty"`
 }
@@ -139,7 +139,7 @@ func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	return append(posted, m.endAwaits(r)...)
 }
 
-// If the run r has ended, endAwaits answers the nodes that await r, and returns the runs of these nodes.
+// endAwaits answers the nodes that await r if r has ended, and returns the runs of these nodes.
 func (m *Memory) endAwaits(r *memoryRun) (posted []string) {
 	if !r.Status.Terminal() {
 		return nil

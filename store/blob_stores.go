@@ -194,7 +194,7 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements [BlobSweeper]. It moves the file aside before it reads the file's time: a concurrent Put writes another file.
+// Sweep implements [BlobSweeper]. It renames the file before it reads the file's time, so that a concurrent Put writes another file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {
@@ -217,7 +217,7 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 		return false, err
 	}
 	if info, err := os.Stat(aside); err != nil || info.ModTime().After(before) {
-		return false, errors.Join(err, os.Rename(aside, file)) // the blob was put again a moment ago, so it stays
+		return false, errors.Join(err, os.Rename(aside, file)) // the blob was put again, so it stays
 	}
 	return true, os.Remove(aside)
 }

@@ -94,8 +94,8 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 	return json.Marshal(map[string]string{blobMark: key})
 }
 
-// Content is a value with a content of its own, such as a file, which [Blobs] keeps as a blob. The JSON of the value has {"$blob": key} in place
-// of the content.
+// Content is a value with a content of its own, such as a file. [Blobs] keeps the content as a blob. The JSON of the value has {"$blob": key} in
+// place of the content.
 type Content interface {
 	// BlobKey returns the hex SHA-256 of the content.
 	BlobKey() string
@@ -205,7 +205,7 @@ func blobKey(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// repeat calls the Store until it answers or the Patience has ended.
+// repeat repeats a call of the Store until the call succeeds, returns ErrRejected or ErrNoBlob, or the Patience has ended.
 func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	patience := b.Patience
 	if patience <= 0 {

@@ -27,8 +27,8 @@ type exported struct {
 }
 
 // Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
-// stored. A value that is encrypted or kept as a blob is not decrypted or copied: a reader of the file needs the same codec and blob store.
-// Stored events of the run are in the file. The file has the state of the run at one moment, even if the run continues while Export writes.
+// stored. Export does not decrypt values and does not copy blobs: a reader of the file needs the same codec and blob store. Stored events of
+// the run are in the file. The file has the state of the run at one moment, even if the run continues while Export writes.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Run) Check() error {
 	return nil
 }
 
-// soundUsage reports whether JSON can hold the amounts and the names.
+// soundUsage reports whether JSON can represent the amounts and the names.
 func soundUsage(usage map[string]float64) bool {
 	for name, amount := range usage {
 		if !(amount >= 0 && amount <= math.MaxFloat64) || !utf8.ValidString(name) {
@@ -191,7 +191,7 @@ func soundUsage(usage map[string]float64) bool {
 	return true
 }
 
-// checkTime refuses a time that JSON cannot hold.
+// checkTime refuses a time that JSON cannot represent.
 func checkTime(t time.Time) error {
 	if y := t.UTC().Year(); y < 1 || y > 9999 {
 		return fmt.Errorf("%w: the year %d: a store has the years 1 to 9999", machine.ErrBadValue, y)
@@ -199,7 +199,7 @@ func checkTime(t time.Time) error {
 	return nil
 }
 
-// inNanoseconds reports whether int64 can hold the nanoseconds of a time since 1970. The zero time, which means none, is accepted.
+// inNanoseconds reports whether an int64 can represent the nanoseconds from 1970 to t. It returns true for the zero time, which means no time.
 func inNanoseconds(t time.Time) bool {
 	return t.IsZero() || !t.Before(time.Unix(0, math.MinInt64)) && !t.After(time.Unix(0, math.MaxInt64))
 }

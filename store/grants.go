@@ -26,8 +26,8 @@ type GrantStore interface {
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
-// GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst: each request is judged by its own
-// values.
+// GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst: the store judges each request by
+// the values in the request.
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
@@ -144,7 +144,7 @@ type GrantLease struct {
 	GrantHolder
 	Until time.Time `json:"until"` // when the holder loses the slots
 	Asked time.Time `json:"asked"` // when the holder last asked
-	Since time.Time `json:"since"` // since when the holder has slots, or has none
+	Since time.Time `json:"since"` // since when the holder has had slots, or has had none
 }
 
 // Expires returns when the limit has no holders any more and its bucket is full: from then on a store need not keep the state.

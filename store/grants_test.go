@@ -20,7 +20,7 @@ func (w *grantWorld) ask(holder string, most, keep, want int) Granted {
 	return w.Ask(w.now, holder, time.Minute, GrantRequest{Limit: "x", Most: most, Keep: keep, Want: want})
 }
 
-// TestGrantsTakeTurns: if there are fewer slots than holders, the holders take turns: a free slot goes to the holder that has waited longest.
+// TestGrantsTakeTurns: if there are fewer slots than holders, a free slot goes to the holder that has waited longest.
 func TestGrantsTakeTurns(t *testing.T) {
 	w := &grantWorld{now: time.UnixMilli(0)}
 	names, has := []string{"a", "b", "c", "d", "e"}, map[string]int{}

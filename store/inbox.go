@@ -25,9 +25,9 @@ import (
 // that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its last commit says:
 // Acquire, Load and List return a WakeAt that is not later than now. Of the requests for a run that has not begun, only a KindCancel makes the
 // run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see [Replace], gets no requests of the
-// replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits the run is due, and
-// Prune does not remove it. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests until
-// it is pruned.
+// replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits, the run is due, and
+// Prune does not remove the run. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests
+// until it is pruned.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
@@ -43,8 +43,8 @@ type Inbox interface {
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
 	// WatchRequests calls arrived with the id of a run that has waiting requests: when the watch begins, and whenever a request is posted. A
 	// request of this process is reported at once. A request of another process is reported within the interval at which the store polls, which
-	// the store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it must not block or
-	// call stop. stop ends the watch; a call of arrived may still be running then.
+	// the store documents. An empty run means any run. arrived may also be called for a run without waiting requests, and from several
+	// goroutines. It must not block or call stop. stop ends the watch; a call of arrived may still be running then.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -233,8 +233,8 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 }
 
 // Settle sets Status and Refused. taken is the number of the last answered request of the run. answer is the Refused of the [TakenRequest] that
-// answers r, or nil if there is none. Without an answer r waits if its number is above taken; otherwise it was refused because the run has
-// ended. It is for implementations of [Inbox].
+// answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits. If its Number is not above
+// taken, r was refused because the run has ended. It is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

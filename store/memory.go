@@ -26,7 +26,7 @@ type Memory struct {
 	awaited   map[string]map[awaiting]bool // maps each awaited run to the nodes that await it
 
 	turn  int64            // the number of the last turn
-	turns map[string]int64 // by key: the number of the key's last turn
+	turns map[string]int64 // maps each key to the number of its last turn
 
 	grants map[string]*Grants // by the names of limits
 	swept  int                // how many limits remained when the expired limits were last removed
@@ -41,7 +41,7 @@ type memoryRun struct {
 	stored  int             // the number of nodes before that commit
 	blobs   map[string]bool // the keys of all blobs to which the run has ever referred
 	inbox   inbox
-	awaits  map[string]string // by paths of nodes: the runs that they await
+	awaits  map[string]string // maps the path of each awaiting node to the awaited run
 	lease   Lease
 	expires time.Time
 }

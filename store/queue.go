@@ -36,8 +36,8 @@ type QueueStore interface {
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 
-// DueNotifier is a [QueueStore] whose WatchRequests, see [Inbox], also reports runs that other processes create, or leave while they are due.
-// store/postgres implements it; other stores need not.
+// DueNotifier is a [QueueStore] whose WatchRequests, see [Inbox], also reports runs that other processes create, and due runs that other
+// processes stop performing. store/postgres implements it; other stores need not.
 type DueNotifier interface {
 	QueueStore
 	// NotifiesDue reports whether the watch reports such runs. If it does, a process need ask for due runs only now and then.
@@ -202,9 +202,9 @@ const Never time.Duration = -1
 // Announcement lists the queues that a process serves.
 type Announcement struct {
 	Process string        // identifies the process; it is unique
-	Owner   string        // the owner of the process's leases, if its name outlives restarts; else ""
+	Owner   string        // the owner of the process's leases if the owner keeps its name over restarts; else ""
 	Queues  []Queue       // if empty, the process serves no queues from now on
-	TTL     time.Duration // how long the announcement holds; a process that does not repeat it in time counts as dead
+	TTL     time.Duration // how long the announcement is valid; a process that does not repeat it in time counts as dead
 }
 
 // Check completes the announcement: it sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the announcement makes no

@@ -18,8 +18,8 @@ var ErrSealed = errors.New("the value cannot be opened")
 
 // Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
 //
-// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once. So a reader of the
-// store learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of n
+// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once. A reader of the store
+// therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of n
 // different values share a nonce with a probability of about n²/2⁹⁷.
 //
 // A value does not say to which node or run it belongs: a writer to the store can replace one value by another unnoticed. The results of
@@ -33,8 +33,8 @@ type Sealed struct {
 	Current string
 	// Plain allows reading values that were written without encryption. Use it while a store changes over to Sealed.
 	Plain bool
-	// EventsInClear allows events to be stored in the clear. Events have what steps emit and log, answers and errors. Without EventsInClear,
-	// runs with this codec do not store their events.
+	// EventsInClear allows events to be stored in the clear. Events contain what steps emit and log, answers, and the texts of errors. Without
+	// EventsInClear, runs with this codec do not store their events.
 	EventsInClear bool
 }
 

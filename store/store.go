@@ -30,9 +30,10 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
-	// Commit applies all of a transaction, or nothing: the fields of c in their order, and each list in its own order. The Sequence of c must be
-	// one above the last applied Sequence. Otherwise nothing changes: the answer is Duplicate if the Sequence is the last applied one, Stale if it
-	// is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one in parentheses:
+	// Commit applies all of a transaction, or nothing. It applies the fields of c in their order, and the entries of each list in their order. The
+	// Sequence of c must be one above the last applied Sequence. Otherwise nothing changes: the answer is Duplicate if the Sequence is the last
+	// applied one, Stale if it is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one
+	// in parentheses:
 	//
 	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it, or was completed before (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
@@ -117,7 +118,7 @@ type Attempt struct {
 type NodeRecord struct {
 	// Node is the node's id, or its path if the node is inside a composite: see kahn.Durable.
 	Node string `json:"node"`
-	// Terminal nodes never change again.
+	// Terminal says that the node has ended. Only a redrive can change a terminal node, see Commit.Reset.
 	Terminal bool `json:"terminal,omitempty"`
 	Columns
 }
@@ -196,7 +197,7 @@ type Node struct {
 	State
 }
 
-// State is the part of a node by which commits are judged: see [Commit.Judge].
+// State is the part of a node that [Commit.Judge] reads and changes.
 type State struct {
 	Terminal  bool  `json:"terminal,omitempty"`
 	Attempt   int32 `json:"attempt"`  // the last recorded attempt, or 0

@@ -198,7 +198,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestSealed: without the key, a value can be neither read nor changed unnoticed.
+// TestSealed: without the key nobody can read a value, and Decode detects a value that was changed.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	old, young := newKey(t), newKey(t)
