@@ -78,7 +78,7 @@ func ExampleAssert() {
 	// Output: passed: 1
 }
 
-// In test mode only a mock of its compensation undoes a mocked node, such as charge here.
+// In test mode a mocked node, such as charge here, is undone only by a mock of its compensation.
 func ExampleAssertCompensation() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}},

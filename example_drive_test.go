@@ -93,8 +93,8 @@ func ExampleCoordinator() {
 	// completed [a.bak b.bak] <nil>
 }
 
-// A run that waits for a person continues from a snapshot, in another process and at a later time. The host sets the time. At its timeout the
-// step is asked to stop.
+// A run that waits for a person continues from a snapshot, in another process and at a later time. The host sets the time. NextStop returns the step
+// that has timed out, and the host stops it.
 func ExampleCoordinator_snapshot() {
 	var g kahn.Graph
 	g.Add(
@@ -135,8 +135,8 @@ func ExampleCoordinator_snapshot() {
 	// completed done <nil>
 }
 
-// A host drives a State by effects. Effects on the statuses of nodes begin the calls. When a call reports a failure, all its consequences have
-// been applied before the call returns.
+// A host drives a State by effects. Effects on the statuses of nodes begin the calls. Settle reports the result of a call, and applies all
+// consequences of the result before it returns.
 func ExampleState_StatusSignal() {
 	var g kahn.Graph
 	g.Add(

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Middleware wraps every attempt of every step, the first one outermost.
+// Middleware wraps every attempt of every step. The first argument of Use is the outermost middleware.
 func ExampleUse() {
 	logged := func(next kahn.StepFunc) kahn.StepFunc {
 		return func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -85,7 +85,7 @@ func (w wordList) check(_ context.Context, phase event.Phase, s *kahn.Step, valu
 	return nil
 }
 
-// A moderator checks the parameters of the nodes with Moderate before they start, and their outputs before other nodes see them.
+// A moderator judges the values that the field Moderation of a node selects, here the output. It judges an output before other nodes get it.
 func ExampleModerate() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "answer", Moderation: kahn.ModerateOutput})
@@ -105,7 +105,7 @@ func (positive) Check(value any) []kahn.Violation {
 	return nil
 }
 
-// An output that violates its contract fails the attempt, which is retried if the policy says so.
+// An output that violates its contract fails the attempt. Here the node is retried, because its policy lists this cause.
 func ExampleContract() {
 	var g kahn.Graph
 	g.Add(kahn.Node{

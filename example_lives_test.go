@@ -57,7 +57,7 @@ func ExampleEarlySignals() {
 	// Ada
 }
 
-// A web server stores an order, and a worker performs it later, perhaps in another process.
+// A web server stores a run, and a worker performs it later, in the same or another process.
 func ExamplePrepare() {
 	var db store.Memory
 	ctx := context.Background()
@@ -511,7 +511,7 @@ func ExampleIdempotencyKey() {
 	// true <nil>
 }
 
-// The output of an expensive step depends only on its inputs. For the same inputs the step is not called again.
+// The output of an expensive step depends only on the content of a file. While the content is the same, the step is not called again.
 func ExampleFile() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -257,7 +257,7 @@ func ExampleCauseOf() {
 	// external
 }
 
-// A function that gets only a context finds the step's attempt in it, also behind middleware and in derived contexts.
+// A function that gets only a context finds the attempt in the context. A context that middleware or the step has derived contains the attempt, too.
 func ExampleStepOf() {
 	charge := func(ctx context.Context) string { // uses only the context
 		return "charged under " + kahn.StepOf(ctx).Path()
@@ -277,8 +277,8 @@ func ExampleStepOf() {
 	// Output: charged under card <nil>
 }
 
-// A step requests a report that takes time, and sleeps before it looks again. While it sleeps it holds no slot, and under Serve the run takes no
-// place of MaxRuns.
+// A step requests a report that takes time, and sleeps before it looks again. While the step sleeps, it holds no slot. Under Serve, a run that only
+// sleeps for long does not count towards MaxRuns.
 func ExampleSuspendUntil() {
 	asked := 0
 	step := func(_ context.Context, s *kahn.Step) (any, error) {

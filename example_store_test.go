@@ -70,8 +70,8 @@ func ExampleFork() {
 	// <nil>
 }
 
-// The store contains the events of a run, with ids that continue over all its lives. Here one life waits for an answer, and the next life gets
-// the answer.
+// The store contains the events of a run. Their ids continue when the run is continued. Here the first call of Execute returns while the run waits
+// for an answer, and the second call passes the answer.
 func ExampleStoreEvents() {
 	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
@@ -111,7 +111,7 @@ func ExampleStoreEvents() {
 	// 11 run.completed
 }
 
-// A process answers a gate while no process performs the run. The next life of the run takes the answer.
+// A process answers a gate while no process performs the run. The process that continues the run takes the answer.
 func ExamplePrepareSignal() {
 	ctx, db := context.Background(), new(store.Memory)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "approve", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"approve"}})

@@ -59,7 +59,7 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 }
 
 // Enqueue begins or continues a durable run as Start does, but only writes the first transaction. It performs no node, so it needs no step
-// functions. Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes perform, such as a
+// functions. Afterwards [Runner.Serve], or Start in any process, can perform the run. Use it for runs that other processes perform, such as a
 // redriven or forked run. Package bulk redrives or forks all runs that a filter selects. Options are as for Start. Without [Durable] the error
 // matches [ErrBadOption].
 //
@@ -87,8 +87,8 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits until its own context
-// ends; this does not stop the run. If the context of the first caller ends, the joined caller continues the run.
+// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run stops waiting when its own context
+// ends, and the run continues. If the context of the first caller ends, the joined caller continues the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -312,8 +312,8 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// warnings returns the warnings about a plan, without the warnings about groups that processes share. It adds warnings about node fields that
-// have no effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
+// warnings returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about node fields that have no
+// effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
 func (c *config) warnings(p *Plan) []error {
 	warnings := slices.Clip(p.warnings)
 	if c.pool != nil && c.pool.groups != nil {
@@ -339,7 +339,7 @@ func (c *config) warnings(p *Plan) []error {
 	return warnings
 }
 
-// discard gives up a run that was reserved, and perhaps prepared, but will not begin.
+// discard gives up a run that was reserved, or reserved and prepared, but will not begin.
 func (r *Run) discard() error {
 	if r.cfg.runner != nil {
 		r.cfg.runner.unreserve(r.ID())

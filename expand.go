@@ -360,7 +360,7 @@ func (in *insideState) isOpen() bool {
 	})
 }
 
-// isUnfinished reports whether a node inside has not ended. If the enclosing node has ended, its step did not return its graph again.
+// isUnfinished reports whether a node inside has not ended. An ended node has such nodes inside only if its step did not return its graph again.
 func (in *insideState) isUnfinished() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return !n.Status.Terminal() || n.Inside != nil && n.Inside.isUnfinished()

@@ -158,7 +158,7 @@ func (p *Plan) SideSteps() int64 {
 }
 
 // Standings returns "side" for each side edge, "spare" for each edge that counts only if no router of its target was evaluated, and "" for any
-// other edge. A router of a node chooses a branch on which the node is.
+// other edge. A router of a node is a condition that chooses between branches, and the node is on one of them.
 func (p *Plan) Standings() (list []string) {
 	for i := range p.net.Edges() {
 		switch {

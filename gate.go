@@ -100,8 +100,9 @@ func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
-// ErrChoice is matched by the error of a signal whose answer is not one of the gate's choices, or which the gate's Schema or Check refuses. The
-// error is a [*ChoiceError] in the first case. In the second it unwraps to a [*ContractError].
+// ErrChoice is matched by the error of a signal that a gate refuses. The error is a [*ChoiceError] if the answer is not one of the gate's choices. If
+// the Schema of the gate refuses the answer, the error unwraps to a [*ContractError]. If Check refuses the answer, the error unwraps to the error of
+// Check.
 var ErrChoice = errors.New("no such choice")
 
 // ChoiceError reports an answer that is not one of the choices of a gate. It matches [ErrChoice].
@@ -380,8 +381,8 @@ func badChoices(choices []string) string {
 	return ""
 }
 
-// SuspendMode is an option that selects what happens to the rest of the run while a node is suspended. The default is SuspendDrain, or
-// SuspendStop in [Waves].
+// SuspendMode is an option that selects which other nodes of the run may start while a node is suspended. The default is SuspendDrain, or SuspendStop
+// in [Waves].
 type SuspendMode uint8
 
 // The values of SuspendMode.
@@ -420,7 +421,7 @@ func (m SuspendMode) apply(c *config) error {
 // token is the id of another node, or a name under which another node waits. info is meant for the person or program that answers. Snapshots
 // contain info and state.
 //
-// If the end node returns Suspend, it fails. If the node was already requested to stop, it stops instead of waiting.
+// If the end node returns Suspend, it fails. If a stop of the node was already requested, the node stops instead of waiting.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
@@ -429,9 +430,10 @@ func Suspend(token string, info, state any) error {
 // attempt. In that call, [Step.SavedState] returns state, and [Step.Resumed] reports that there was no signal. While it sleeps, the node is
 // [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After the
 // sleep, Timeout begins again. The process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the
-// same time t. Under [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at once.
+// same time t. Under [Runner.Serve] a run that only sleeps for long takes no place of MaxRuns: see RestAfter of [Service]. If t has passed, the step
+// is called again at once.
 //
-// If the end node returns SuspendUntil, it fails. If the node was already requested to stop, it stops instead of sleeping.
+// If the end node returns SuspendUntil, it fails. If a stop of the node was already requested, the node stops instead of sleeping.
 func SuspendUntil(t time.Time, state any) error {
 	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }

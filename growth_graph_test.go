@@ -89,8 +89,8 @@ func TestGrowthOfDeclarations(t *testing.T) {
 	require.ErrorContains(t, err, `edge "a" -> "d": bad edge: the Key "out.1" names none of the Outputs of "a"`)
 }
 
-// TestGrowthOfProblems compiles graphs of n nodes that each use an unknown name, with n known names. A problem that is not reported is not
-// compared with the known names. The test counts bytes, so it does not run in parallel.
+// TestGrowthOfProblems compiles graphs of n nodes that each use an unknown name, with n known names. Compile looks for similar names only for the
+// problems that it reports. The test counts bytes, so it does not run in parallel.
 func TestGrowthOfProblems(t *testing.T) {
 	id := func(what string, i int) string { return fmt.Sprint(what, i) }
 	for name, try := range map[string]func(g *kahn.Graph, n int) error{

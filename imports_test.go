@@ -19,8 +19,8 @@ import (
 
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
-// below lists the packages on which the root package builds. It maps each to the packages in this list that it imports. Apart from these, it
-// imports only internal packages of the module.
+// below maps each package on which the root package builds to the packages in this map that it may import. Of the other packages of the module it may
+// import only internal ones.
 var below = map[string][]string{
 	modulePath + "/reactive": nil,
 	modulePath + "/machine":  {modulePath + "/reactive"},
@@ -30,7 +30,7 @@ var below = map[string][]string{
 
 func isBelow(pkg string) bool { _, ok := below[pkg]; return ok }
 
-// notInMachine lists packages that machine must not import: it has no clock and calls no user code.
+// notInMachine lists packages that package machine must not import: machine has no clock and calls no user code.
 var notInMachine = []string{"context", "time"}
 
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
@@ -87,7 +87,8 @@ func skipped(file, name string) bool {
 	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "cmd", "verify"}, file)
 }
 
-// TestImports checks that programs import sub-packages, sub-packages the root, and the root internal packages, and never the reverse.
+// TestImports checks the direction of imports: programs import sub-packages, sub-packages import the root package, and the root package imports
+// internal packages.
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
