@@ -24,20 +24,19 @@ func (x *compensation) policy() Retry {
 	return p.withDefaults()
 }
 
-// undoing describes the undoing of a run: the nodes to undo, and the nodes that are undone. Each run of a tree undoes its own nodes, in its own
-// order. The runs in a composite undo their nodes when it is the composite's turn. A life of a run is the time in which one process performs the
-// run.
+// undoing is the state of a run that undoes nodes. Each run of a tree undoes its own nodes, in its own order. The runs nested in a composite undo
+// their nodes when it is the composite's turn.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
 	whole  bool            // whether the nested run completed but its composite's attempt failed, so that undoing does not change the nested run's verdict
-	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if there are none
-	then   func(now int64) // called when everything is undone; nil if the run itself waits for that
+	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
+	then   func(now int64) // called when all nodes are undone; nil if the field by is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // in the run in the field by: the undos that run or back off, in that run and its nested runs
+	active []*undo         // in a run that a field by names: the undos for which this run waits, while they run or back off
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
-	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of nodes whose undo began in an earlier life
+	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of nodes whose undo began before the run was resumed and has not had its turn since
 	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
 	times    map[string]int   // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
 	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
@@ -57,8 +56,8 @@ type undo struct {
 	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
-	resumed                 bool       // whether an earlier life began to undo the node, and it has not been the node's turn in this life
-	regained                bool       // whether the node's step was called again, only for the graph that it had returned in an earlier life
+	resumed                 bool       // whether the undo began before the run was resumed, and has not had its turn since
+	regained                bool       // whether the node's step was called again, only to get the graph that it had returned before the run was resumed
 	attempt, grace, backoff *alarm
 
 	by     *Request     // who has undone the node by hand; nil if the node was not undone by hand
@@ -66,7 +65,7 @@ type undo struct {
 	stored Compensation // the status of the undo in the store
 }
 
-// compensate calls the node's Compensate function or, if the node has none, byKind.
+// compensate calls the node's Compensate function or, if the node has none, the step function byKind.
 func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	x := s.node().Undo
 	if x.do != nil {
@@ -165,8 +164,8 @@ func (r *Run) undoesSome() bool {
 
 // reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes must be
 // undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
-// other run undoes only the nodes inside expanded nodes that a stop in an earlier life could not undo, see isCut. The same holds for a run of
-// items, since the failures of items concern only their map.
+// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items does the same with any status,
+// since failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -190,8 +189,8 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node that was expanded in an earlier life was stopped while a node inside it had not ended or was being undone. The
-// stop could not undo the nodes inside, since their graph was not known.
+// isCut reports whether a node was expanded before the run was resumed, and then stopped while a node inside had not ended or was being undone.
+// The stop could not undo the nodes inside, since their graph was not known.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
@@ -270,7 +269,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // due was set in an earlier life
+		case u.due > now: // due was set before the run was resumed
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -278,7 +277,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken records that it is the turn of a node that an earlier life began to undo. For other nodes it does nothing.
+// taken records that it is the turn of a node whose undo began before the run was resumed. For any other node, taken does nothing.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -286,7 +285,7 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo the last of the composite's nested runs that are not undone yet.
+// nextInside begins to undo the last of the composite's nested runs that are not undone yet. If none is left, it ends the composite's turn.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -353,8 +352,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. If a node has none, its step is only called again for its graph. For such a node rules returns a
-// compensation that has only the node's Timeout.
+// rules returns the node's compensation. If the node has none, its step is called again only to get its graph, and rules returns a compensation
+// that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -497,7 +496,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 		u.fail(r.durable.failed, now)
 	case err == errNotCalled:
 		u.fail(stop.err, now)
-	case stop != nil && stop.err == ErrTimeout: // the attempt fails even if it returned no error: a deadline is a contract
+	case stop != nil && stop.err == ErrTimeout: // an attempt that outlasts its timeout fails, even if it returned no error
 		u.failed(timeoutAfter(u.rules().timeout, err), CauseTimeout, errorFacts{}, random, now)
 	case err == nil && r.ownUndo(u.ref) == nil:
 		r.st.PauseUndo(u.ref)
@@ -768,7 +767,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // composites of an earlier life: their snapshot contains the state of the compensations inside them
+		for ref := range in.extras { // includes composites from a snapshot, which contains the state of the compensations inside them
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}

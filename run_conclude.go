@@ -33,7 +33,7 @@ type conclusion struct {
 	hit      *event.Hit // set if the value comes from another run; otherwise nil
 }
 
-// conclude makes the conclusion of a result as far as this is possible without the lock. It calls user code for labels.
+// conclude makes the conclusion of a result, as far as this is possible without the run's lock. It calls user code to get the labels.
 func (w *worker) conclude(res attemptResult) conclusion {
 	w.kept = [2]json.RawMessage{}
 	return w.concludeKept(res)
@@ -102,7 +102,7 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 // noMatchError wraps the error of a condition that has no branch for its answer.
 type noMatchError struct{ error }
 
-// noBranches returns the result of a condition for which takeBranches has returned this error.
+// noBranches returns the result of a condition for which takeBranches has returned err.
 func noBranches(err error) attemptResult {
 	if e, is := err.(*noMatchError); is {
 		return attemptResult{err: e.error, kind: CauseNoBranchMatch}
@@ -181,7 +181,7 @@ func causeOfEnd(err error) CauseKind {
 	return CauseNone
 }
 
-// cause returns the kind of an error. The error is a failure.
+// cause returns the kind of an error that is a failure.
 func (f *errorFacts) cause() CauseKind {
 	switch {
 	case f.rate != nil:
@@ -200,8 +200,8 @@ func (f *errorFacts) hint() time.Duration {
 	return max(f.rate.after, 0)
 }
 
-// draw draws the random number for the delay before another attempt, if another attempt may follow. It is called before it is known whether the
-// failure is retried. The source is user code, so the caller must not hold the lock.
+// draw draws the random number for the delay before another attempt, if another attempt may follow. Whether one follows is decided later, by
+// amend. The source of random numbers is user code, so the caller must not hold the run's lock.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -229,8 +229,8 @@ func (r *Run) random() float64 {
 }
 
 // amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was requested to stop,
-// and whether another attempt follows. Another attempt follows if the failure is retried, or if the attempt was interrupted because the run is
-// being left.
+// and whether another attempt follows. Another attempt follows in three cases: the failure is retried, the attempt was interrupted because the
+// run is being left, or the attempt ended with errBoardAgain.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
@@ -322,7 +322,7 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // a run that is being left may now be at rest, while its store is still writing
+	r.wake(now) // a run that is being left may be suspended although its store is still writing
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}

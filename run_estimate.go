@@ -7,10 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Estimate returns how long a node is expected to take: what [Map.Estimate] or Node.Estimate declares, or else what the run's [History]
-// had learned about the node's path when the run started; for a composite, the time from start to end. With the option [Estimates] it
-// returns the duration in the earlier run, or else what the node declares. It returns false if none of these is known, and for a path that
-// names no node now. path is as for [Run.Node].
+// Estimate returns how long a node is expected to take: the time that [Map.Estimate] or Node.Estimate declares, or else the time that the run's
+// [History] knew for the node's path when the run started. For a composite, this is the time from its start to its end. With the option
+// [Estimates], Estimate returns the node's duration in the earlier run, or else the time that the node declares. It returns false if none of
+// these times is known, or if path names no node now. path is as for [Run.Node].
 func (r *Run) Estimate(path string) (time.Duration, bool) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -40,23 +40,24 @@ func (at place) estimate() (time.Duration, bool) {
 	return time.Duration(took), ok
 }
 
-// Forecast is what a run expects of its future: see [Run.Forecast].
+// Forecast contains the expected remaining time of a run: see [Run.Forecast].
 type Forecast struct {
 	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals.
 	Left time.Duration
-	// Waits is true if a node that has not ended waits for a signal, or is a gate, perhaps in a composite that has not begun. The run may
-	// then take longer than Left by any time.
+	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. The run then
+	// also takes the time until the signals arrive, which Left does not contain.
 	Waits bool
 }
 
-// Forecast returns how long the run will take, by the estimates that order its nodes: see [History] and [Estimates]. It returns false if
-// some node that counts has no estimate, and while the run is pending, is being stopped or left, or undoes nodes, and after it has ended.
+// Forecast returns how long the run is expected to take from now. It uses the estimates by which the run orders its nodes: see [History] and
+// [Estimates]. It returns false if a node that counts has no estimate. It also returns false while the run is pending, is being stopped or left,
+// or undoes nodes, and after the run has ended.
 //
-// Left is the longest path of nodes that have not ended; under [Waves] it is the sum of the longest nodes of the tiers. From a running node
-// its time so far is subtracted, down to zero; a retry adds its delay. [Limit] and Map.Limit count: Left is at least the work that is left,
-// divided by the limit. Other limits and rates do not count. In a composite that has begun, what is left of its graph counts; of a loop, at
-// least what is left of the loop's own estimate. Gates, conditions and suspended nodes count nothing. Nodes that will be skipped count
-// until they are. Forecast looks at each node that has not ended, when it is called; the run itself keeps nothing for it.
+// Left is the length of the longest path of nodes that have not ended. Under [Waves] it is the sum, over the tiers, of the longest node of each
+// tier. A running node counts with its estimate minus its time so far, but at least with 0. A node that backs off also counts with the rest of
+// the delay. Left is at least the remaining work divided by [Limit] or Map.Limit; other limits and rates do not count. A composite that has begun
+// counts with the time left of its graph, and a loop at least with the time left of its own estimate. Gates, conditions and suspended nodes count
+// with 0. Nodes that the run will skip count until it skips them. Each call visits all nodes; the run stores nothing between calls.
 func (r *Run) Forecast() (Forecast, bool) {
 	r = r.outermost()
 	r.st.Lock()
@@ -76,13 +77,13 @@ func (r *Run) Forecast() (Forecast, bool) {
 type outlook struct {
 	now   int64
 	waits bool
-	asks  map[*Plan]bool // whether a plan has gates, perhaps in composites
+	asks  map[*Plan]bool // whether a plan has gates, in its own graph or in composites
 }
 
 // expected is the time until a node or a run ends, and the time for which its steps still hold slots of the run, in ns.
 type expected struct{ left, work int64 }
 
-// ofRun computes what is left of a run or nested run. ok is false if that is not known.
+// ofRun computes the time left of a run or nested run. ok is false if this time is not known.
 func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 	p := r.plan
 	var tiers []int64                    // under Waves: the longest node of each tier
@@ -123,7 +124,7 @@ func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 	return sum, true
 }
 
-// ofNode computes what is left of a node that has not ended.
+// ofNode computes the time left of a node that has not ended.
 func (o *outlook) ofNode(at place) (expected, bool) {
 	r, ref := at.run, at.ref
 	w := r.st.Word(ref)
@@ -149,7 +150,7 @@ func (o *outlook) ofNode(at place) (expected, bool) {
 	return expected{left, own}, ok
 }
 
-// ofComposite computes what is left of a composite that has begun.
+// ofComposite computes the time left of a composite that has begun.
 func (o *outlook) ofComposite(at place) (expected, bool) {
 	own, known := o.own(at)
 	c := at.child()
@@ -166,8 +167,8 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 	return x, true
 }
 
-// own returns the node's own estimate without the time for which the node has run. The order of the run has the estimate: the rank of the
-// node, without the rank of the nodes after it.
+// own returns the node's own estimate minus the time for which the node has run. The estimate is the rank of the node minus the largest rank of
+// its successors.
 func (o *outlook) own(at place) (left int64, known bool) {
 	r, ref := at.run, at.ref
 	if known = r.expects(ref); !known {
@@ -184,7 +185,7 @@ func (o *outlook) own(at place) (left int64, known bool) {
 	return left, true
 }
 
-// expects reports whether the order of the run counts a node with an estimate, which may be a guess from other nodes.
+// expects reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
 func (r *Run) expects(ref machine.Ref) bool {
 	switch p := r.plan; {
 	case p.estimates != nil || p.node(ref).Estimate > 0:
@@ -196,7 +197,7 @@ func (r *Run) expects(ref machine.Ref) bool {
 	return r.estimates() != nil
 }
 
-// hasGates reports whether a graph, or a graph in it, has a gate. The graph of a map's items may be unknown.
+// hasGates reports whether a graph, or a graph nested in it, has a gate. p is nil if the graph is not known.
 func (o *outlook) hasGates(p *Plan) bool {
 	if p == nil {
 		return false

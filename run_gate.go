@@ -24,8 +24,8 @@ type answer struct {
 	text            json.RawMessage // the encoded value of the signal; nil if the codec has not encoded it
 }
 
-// answer computes the effect of a signal. The codec may already have encoded its value. answer returns an error if the value is not one of the
-// choices of a gate.
+// answer computes the effect of a signal. text is the encoded value, or nil if the codec has not encoded the value yet. answer returns an error
+// if the value is not one of the choices of a gate.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -131,8 +131,8 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
-// judgeSignal returns the error for a signal without delivering the signal. If known is false, the signal is for a node in a graph that is not
-// known.
+// judgeSignal returns the error that the delivery of a signal would return, without delivering the signal. If known is false, the signal is for a
+// node in a graph that is not known.
 func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -155,8 +155,8 @@ type pendingGate struct {
 	kept *keptNode
 }
 
-// findPending returns the node that a signal answers. For a signal that repeats an earlier signal, it returns no node but the transaction of the
-// earlier signal; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the run's lock.
+// findPending returns the node that a signal answers. If the signal repeats an earlier signal, findPending returns the transaction of the earlier
+// signal instead of a node. The error errNotKept means that the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -341,7 +341,7 @@ func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	return r.reenter(ref, now)
 }
 
-// reenter makes a step that has waited ready to be entered again.
+// reenter makes a node ready after its wait, so that its step is called again.
 func (r *Run) reenter(ref machine.Ref, now int64) error {
 	x := r.extra(ref)
 	x.ready = now
@@ -370,7 +370,7 @@ func (r *Run) refusesSignal(name string) error {
 }
 
 // signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences and immediately
-// calls flushSignalled, so that in the log and in a store no other event lies between them.
+// calls flushSignalled, so that no other event comes between the signal and its consequences, in the log and in a store.
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
@@ -417,8 +417,8 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 // mostOutlasting is the largest number of warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds one warning for each declared gate. The times are
-// on the run's clock.
+// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds at most one warning for each declared gate. now and
+// due are on the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {

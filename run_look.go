@@ -14,7 +14,7 @@ import (
 )
 
 // This file contains the functions that show the state of a running run. They hold the run's lock only while they copy the state. They encode,
-// clone and return values without the lock. The run stores nothing only for these functions.
+// clone and return values without the lock.
 
 // Plan returns the plan that the run executes.
 func (r *Run) Plan() *Plan {
@@ -138,8 +138,8 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report all nodes as of one moment. For a node that has completed or has not begun it copies only
-// the word. The records of terminal nodes do not change, except when a store fails to write their ends.
+// lookAround copies the data that is needed to report the states that all nodes have at the same time. For a node that has completed or has not
+// begun it copies only the word. The records of terminal nodes do not change, except when a store fails to write their ends.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -361,9 +361,9 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// Inputs returns the inputs of a node's step or, if it has not begun, the inputs known so far. For a composite these are the root inputs of its
-// graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs returns an error
-// if the copying function panics. Other errors are as for [Run.Node].
+// Inputs returns the inputs of a node's step or, if the step has not begun, the inputs known so far. For a composite these are the root inputs of
+// its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs returns an
+// error if the copying function panics. Other errors are as for [Run.Node].
 //
 // params are the parameters by name, as in [Step.Params]. open lists the parameters that may still change, in alphabetical order: an edge to the
 // parameter has not delivered a value yet, or the delivered values have not been merged yet.
@@ -519,8 +519,8 @@ type SnapshotNode struct {
 
 // Nodes returns the snapshot's nodes for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The error
 // matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no Kind,
-// Label, Tier and origins, and of a skip only its kind. They are in the order of declaration or, in a snapshot from a store, in the order of
-// their ids.
+// Label, Tier and origins. Their Skip contains only the kind and the message. They are in the order of declaration or, in a snapshot from a
+// store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {

@@ -443,7 +443,7 @@ func (t *tree) settle(now int64) {
 	if t.root.cfg.restAfter > 0 && t.root.doze(now) {
 		t.attend(now)
 	}
-	if t.root.leaving && t.workers == 0 { // the root rests only after every touched run has started its remaining work
+	if t.root.leaving && t.workers == 0 { // the root is suspended only after every touched run has started its remaining work
 		t.root.rest(now)
 		t.touch(t.root)
 		t.attend(now)
@@ -555,8 +555,8 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
-// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since signals use that node's path
-// to find it.
+// addToken records that a step of a run waits under a token. It ignores the default token, which is the node's id, since signals find such a node
+// by its path.
 func (t *tree) addToken(token string, r *Run) {
 	if r.outer == nil {
 		return
@@ -652,7 +652,7 @@ func (r *Run) children() []*Run {
 	return list
 }
 
-// restInside brings a nested run to rest: its composite is suspended as long as no node in it can continue.
+// restInside suspends a nested run and its composite, until a node in the run can continue.
 func (r *Run) restInside() {
 	if r.stage != stageResting {
 		r.stage = stageResting
@@ -661,8 +661,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. From then on even stopped nested runs
-// begin no node, since no node may take the slot that an item releases when it comes to rest.
+// restAll suspends the nested runs of a run, when the run is being left and no worker runs in them. From then on even stopped nested runs begin
+// no node, since no node may take the slot that an item releases when it is suspended.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -676,7 +676,7 @@ func (r *Run) restAll(now int64) {
 	r.flush(now)
 }
 
-// wakeOuter is called when a nested run that was at rest continues.
+// wakeOuter is called when a suspended nested run continues.
 func (r *Run) wakeOuter(now int64) {
 	o, ref := r.outer, r.within.ref
 	o.wake(now)
@@ -689,7 +689,7 @@ func (r *Run) wakeOuter(now int64) {
 	o.tree.touch(o)
 }
 
-// putAside ends the nested runs of a run that ends at rest.
+// putAside ends the nested runs of a run that ends in status RunSuspended.
 func (r *Run) putAside() {
 	if !r.nests {
 		return
