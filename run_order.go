@@ -22,8 +22,8 @@ type order interface {
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task that next returned, if only gates remain to be taken.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work. It does not if there is a worker or an attempt during which nothing may begin. When this worker or
-	// attempt ends, dispatch is called.
+	// announce lets the State announce work, unless single.halts reports that nothing may begin now. When something may begin again, dispatch is
+	// called.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
@@ -160,7 +160,7 @@ type putOff struct {
 	goOn   bool
 }
 
-// putsOff reports whether a result must wait. Its attempt holds the slot and has returned at the given time.
+// putsOff reports whether the result of an attempt must wait. The attempt holds the only slot, and returned at the time now.
 func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
@@ -180,7 +180,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	return false
 }
 
-// takeUp settles the results that were put off, as soon as nothing precedes them. The caller holds the run's lock.
+// takeUp settles the results that were put off, if nothing precedes them any more. The caller holds the run's lock.
 func (r *Run) takeUp() {
 	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
 		for _, x := range q.off {

@@ -218,8 +218,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, it bounds the checks. There it also lets
-// nodes start that were held because a node is suspended.
+// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, hurryInside bounds the checks. It also
+// starts the nodes of these runs that were held back because another node is suspended.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -412,8 +412,8 @@ type groupFailure struct {
 	Node  string `json:"node"` // the path of the failed member
 }
 
-// groupFailures are the failures for which groups stop their members, one for each group, in the order of failure. The list only grows, since a
-// snapshot may share it.
+// groupFailures are the failures because of which groups stop their members, one for each group, in the order of failure. The run only appends to
+// the list, since a snapshot may share it.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure
@@ -694,7 +694,7 @@ func (r *Run) setUndosBack() {
 	}
 }
 
-// restUndos ends the backoffs of compensations in a run that ends at rest. The backoffs continue when the run is continued.
+// restUndos disarms the backoffs of compensations in a run that ends at rest. When the run continues, it arms them again.
 func (r *Run) restUndos() {
 	if r.undo == nil {
 		return

@@ -216,7 +216,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // the number of armed alarms; the run is not left if the store does not know all of them: an unknown alarm belongs to an attempt, or would begin again
+	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them: any other alarm belongs to an attempt, or would start anew when the run continues
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -233,8 +233,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. For HasWork, a composite with a nested run that is not at rest has work. But
-// onlyWaits inspects the nested runs itself. So it passes such composites to HasWork as waiting composites.
+// onlyWaits reports whether the run and its nested runs only wait. It inspects the nested runs itself. HasWork would take a composite for work if
+// its nested run is not suspended, so onlyWaits adds the number of such composites to the number of pauses that it passes.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -338,7 +338,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut ends an attempt that has taken too long. If its step returns later, the result is dropped.
+// timeOut stops an attempt whose timeout has passed. The attempt has failed, whatever its step returns later.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
@@ -347,7 +347,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may now be at rest, before its last record is written
+	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may be suspended although its last record is not written yet
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -392,7 +392,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // then the node begins again when the run continues; by then this attempt no longer exists
+	left := r.cutShort(step, x, &c) && r.leaving // then the node begins again when the run continues, and its snapshot must not call it abandoned
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -431,7 +431,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
-	if e.grace != nil && e.grace.Stop() { // the check of a cleanup node is now itself stopped
+	if e.grace != nil && e.grace.Stop() { // a stop has now also reached the cleanup node that is being checked
 		r.timers--
 	}
 	d := r.cfg.cancelGrace

@@ -72,7 +72,7 @@ func (s *Step) Tokens(input, output int) {
 }
 
 // Usage returns the usage of the run so far, including running attempts and the time before the run was last continued. The caller owns the map.
-// It is nil if nothing was used.
+// Usage returns nil if nothing was used.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()

@@ -52,7 +52,7 @@ func (r *Run) beganToWait(ref machine.Ref) {
 	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // tellStatus empties began, but is not called in a run that never rests
+	if len(x.began) > 2*x.total+64 { // tellStatus empties began, but is not called in a run that is never suspended
 		x.began = stillWaiting(x.began)
 	}
 }
@@ -194,7 +194,7 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 // ErrSignalConflict is matched by the error of a signal whose [Decision].ID was already used with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
-// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the node's id,
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id,
 // its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. If the value
 // is a [Decision], it also contains who has answered; if the Decision has an ID, the signal may be repeated. For a durable run, Signal returns
 // when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
@@ -259,7 +259,7 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 // run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
-// judgeAtRest returns the error with which Signal would refuse the signal if the run had not come to rest, or nil. It calls user code.
+// judgeAtRest returns the error with which Signal would refuse the signal if the run were not at rest, or nil. It calls user code.
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
@@ -378,7 +378,7 @@ func (x *takenSignals) take(s *signal, in *writing) {
 
 // repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two signals have
 // the same gate and ID but different values, repeats returns an error. But if the transaction of the earlier signal has failed, repeats returns
-// that transaction even then, as for a repeated signal. From the transaction the caller learns that the earlier signal may not have been stored.
+// that transaction instead of the error, so that the caller learns that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -806,17 +806,15 @@ func (r *Run) rest(now int64) {
 	switch {
 	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
-	case r.leaving && r.outer == nil: // such a run rests even if nodes back off or are held in composites
+	case r.leaving && r.outer == nil: // such a run is suspended even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
-			// the root does not rest yet: workers still run, touched runs must be handled or, with one slot, runs have tasks or gates for
-			// tree.pass
-			// that tree.pass deals with
+			// The root is not suspended yet: workers still run, touched runs must be handled, or tree.pass must still start tasks or reach gates.
 			return
 		}
 	case !s.OnlySleeps(): // a nested run that begins no nodes because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token prevents the run from resting
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token or a slot of several runs continues without a signal
 		return
 	}
 	if r.outer != nil {

@@ -82,7 +82,7 @@ type Why struct {
 	Compensation    Compensation
 	CompensationErr error
 
-	from string // how the source of the edge ended that kept a skipped node from running, such as "failed: step_error"; "" if that is not known
+	from string // for a skipped node: how the source of the edge ended that decided the skip, such as "failed: step_error"; "" if this is not known
 }
 
 // Bound is a limit on the number of steps that run at the same time, or on how often they start.
@@ -379,7 +379,7 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 	}
 }
 
-// heldBy represents a resource in calls of nameHolders. Its holders are the waiting nodes, which hold the other nodes of a run back.
+// heldBy is the key under which nameHolders caches the waiting nodes of a run. These nodes hold back the run's other nodes.
 type heldBy struct{ run *Run }
 
 // nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. of identifies the resource, and total

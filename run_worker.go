@@ -86,8 +86,8 @@ func (w *worker) goOn(more bool) {
 	}
 }
 
-// life determines how an attempt begins besides what the graph determines: at once, after a store has recorded it, or by a call of the host. A
-// life has no state. Callers of its methods hold the run's lock.
+// life determines how the attempts of a run begin: at once, after a store has recorded their start, or by a call of the host. A life has no
+// state. Callers of its methods hold the run's lock.
 type life interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
@@ -763,7 +763,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.extras[ref].Crashes = crashes // undoes conclude's change, since the attempt has not ended yet
+		r.extras[ref].Crashes = crashes // undoes amend's change, since the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:
