@@ -23,8 +23,8 @@ import (
 //     in later statements.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
 //     other waits of the cycle.
-//   - A commit waits for no lock but the advisory lock, which it takes before it locks any row. If another transaction has locked a row,
-//     the commit is rolled back, and tries again after a pause.
+//   - The only lock for which a commit waits is the advisory lock, which the commit takes before it locks any row. If another transaction has
+//     locked a row, the commit is rolled back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)
 

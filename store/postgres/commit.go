@@ -179,8 +179,8 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 	}
 }
 
-// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. Before
-// stage gives any answer other than AppliedNow, it loads the run instead of relying on memory.
+// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. Before stage
+// gives any answer other than AppliedNow, it loads the run again, since the remembered state may be out of date.
 func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {

@@ -77,7 +77,7 @@ func TestIdleProcesses(t *testing.T) {
 		}
 		return 0
 	}
-	create("first") // until now all processes have started, or nearly all
+	create("first") // by now all processes, or nearly all, have started
 	time.Sleep(500 * time.Millisecond)
 	before := asked.n.Load()
 	time.Sleep(idle)

@@ -255,8 +255,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If some leases were not
-// changed, it also returns the runs whose leases last: other transactions must have locked the rows of these runs.
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If it has not changed some leases,
+// it also returns the runs whose leases have not expired: other transactions must have locked the rows of these runs.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil

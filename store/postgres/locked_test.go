@@ -141,7 +141,8 @@ func TestAnswerOfLaterRequest(t *testing.T) {
 	require.Equal(t, store.Conflict, a)
 }
 
-// TestLook: look finds only the requests that were posted since the last look, even by a transaction that had begun before it.
+// TestLook: look finds only the requests that were posted since the last look. It also finds them if their transaction had begun before the
+// last look.
 func TestLook(t *testing.T) { // not parallel: while transactions of other tests run, look finds old requests again
 	pool := postgrestest.NewPool(t, database)
 	s := openStore(t, pool, newSchema())

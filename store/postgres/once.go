@@ -25,8 +25,9 @@ type Step interface {
 // Once returns the stored result and does not call f. So f's writes take effect exactly once. A step has one stored result, so it should call
 // Once only once.
 //
-// If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before f or while f
-// runs, f has no effect and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.
+// If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before f is called or
+// while f runs, Once keeps none of f's writes, and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not
+// encrypt it.
 //
 // While f runs, only other calls for the same step, in any process, wait for the transaction. If a process is stopped within f, the
 // server's idle_in_transaction_session_timeout bounds how long they wait. Once holds a connection of the pool while f runs. If calls of
@@ -65,8 +66,8 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T,
 	return result, about("once", step.RunID(), describe(err))
 }
 
-// claim returns the number of the step's run, whose lease must hold, and the stored result of the step. If there is no result, claim makes a
-// row for it; another call for the same step waits until this transaction has ended.
+// claim returns the number of the step's run, whose lease must be valid, and the stored result of the step. If there is no result, claim makes
+// a row for it; another call for the same step waits until this transaction has ended.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRow(ctx, s.sql("SELECT r.run, r.epoch = $2 AND "+leased+" FROM $S.runs r WHERE r.id = $1"), step.RunID(), int64(step.Epoch())).Scan(&run, &held)

@@ -12,10 +12,10 @@ import (
 )
 
 // A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts. The first statements write
-// the rows of its nodes and events. The last statement writes the row of its run, on the condition that the lease holds. All parts are in one
-// transaction, so nothing is visible before the last one. The row of the run is not locked before the last part, so the lease can be renewed
-// meanwhile. If another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a
-// statement may take, the server ends the transaction.
+// the rows of its nodes and events. The last statement writes the row of its run if the lease is still valid. All parts are in one transaction,
+// so nothing is visible before the last one. The row of the run is not locked before the last part, so the lease can be renewed meanwhile. If
+// another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a statement may
+// take, the server ends the transaction.
 
 // maxStatement is how many bytes of data one statement may have, unless it has a single row. It is more than a batch of commits has.
 const maxStatement = 2 * maxBatchBytes

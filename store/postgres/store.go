@@ -32,9 +32,9 @@
 // A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the
 // call until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable]
 // are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
-// ([ErrDamaged]). Errors that match [store.ErrRejected] refuse what PostgreSQL cannot hold. This is a value of more than 250,000,000 bytes; a
-// run's id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
-// label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// ([ErrDamaged]). Errors that match [store.ErrRejected] refuse data that the store cannot keep: a value of more than 250,000,000 bytes; a run's
+// id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a label or a
+// name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
 //
@@ -103,8 +103,8 @@ type Options struct {
 	// should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
 	// Listen is the connection string of the store's own connection. Over it the server notifies the store of requests that other processes
-	// post, and of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is
-	// empty, the store only polls.
+	// post, and of runs that they create or stop performing. The connection must not lead through PgBouncer in transaction mode, where LISTEN
+	// has no effect. If Listen is empty, the store only polls.
 	Listen string
 	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.

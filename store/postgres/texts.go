@@ -58,7 +58,7 @@ const (
 )
 
 // commitText returns the statement of a batch of commits. The statement locks the row of a run under four conditions: no other transaction has
-// locked the row; the lease holds; the stored sequence is one below the commit's; and the requests that the commit answers were posted. The
+// locked the row; the lease is valid; the stored sequence is one below the commit's; and the requests that the commit answers were posted. The
 // statement writes these runs and their nodes, and returns the numbers of the runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:

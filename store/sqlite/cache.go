@@ -22,7 +22,8 @@ const (
 	pruneInOnce = 500       // entries that one statement removes; other processes can write between two statements
 )
 
-// OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file holds something else.
+// OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file is a database that is
+// not a cache.
 func OpenCache(path string) (*Cache, error) {
 	c, err := openCache(path)
 	if err != nil {

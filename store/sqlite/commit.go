@@ -12,9 +12,9 @@ import (
 
 // rowStatements write rows of runs and nodes.
 type rowStatements struct {
-	run      *statement // the row of a run; writes only if the lease holds
-	spec     *statement // what the run does
-	first    *statement // the whole row of a node; writes only if the lease holds
+	run      *statement // the row of a run; writes only if the lease is valid
+	spec     *statement // the columns of a run's Spec
+	first    *statement // the whole row of a node; writes only if the lease is valid
 	whole    *statement
 	counters *statement // the row of a node without its record
 	event    *statement
@@ -218,7 +218,7 @@ func (st *stage) keep(c *store.Commit) {
 	}
 }
 
-// write writes the changes. held is false if the lease does not hold: then write has changed nothing.
+// write writes the changes. held is false if the lease is not valid; write has then changed nothing.
 func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}

@@ -297,7 +297,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 }
 
 // milli converts a time to the number with which a column of kahn_runs is compared: the time in a column is at or after t if the column is at
-// least this number. Times whose milliseconds int64 cannot hold come before or after all stored times.
+// least this number. For a time whose milliseconds an int64 cannot represent, milli returns a number below or above the numbers of all stored
+// times.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

@@ -15,7 +15,7 @@ import (
 // Errors of a database. All of them match [store.ErrUnusable], too.
 var (
 	// ErrDamaged is returned if stored data differs from what was written, for instance because the disk has changed a page. Other runs of the
-	// database may be sound.
+	// database may be intact.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
 	// ErrSchema is returned if a later version of this package has made the schema of the database.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)

@@ -43,7 +43,7 @@ func (w *writer) follows(run int64, c *store.Commit) (follows bool, err error) {
 	return c.TakenFollow(uint64(taken), uint64(posted)), err
 }
 
-// putAnswers writes the answers of a commit, in a transaction that holds the run's lease.
+// putAnswers writes the answers of a commit, in a transaction that has already checked the run's lease.
 func (w *writer) putAnswers(run int64, c *store.Commit) error {
 	for i := range c.Taken {
 		t := &c.Taken[i]

@@ -14,7 +14,7 @@ import (
 
 // leaseStatements are the statements about the lease of a run.
 type leaseStatements struct {
-	find    *statement // the owner and process of a run, and whether its lease lasts
+	find    *statement // the owner and process of a run's lease, and whether the lease has not expired
 	make    *statement
 	take    *statement
 	renew   *statement
@@ -22,7 +22,7 @@ type leaseStatements struct {
 	check   *statement
 }
 
-// holds is the condition that a run's lease is the newest and lasts. %s is the time.
+// holds is the condition that a lease is the newest of its run and has not expired. %s is the time.
 const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
 
 func (l *leaseStatements) prepare(w *writer, now string, err *error) {
@@ -193,7 +193,8 @@ func (s *Store) about(call, id string, err error) error {
 	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
 }
 
-// ReadLease implements [store.LeaseReader]. It returns a dead process's lease until it runs out or another process takes it.
+// ReadLease implements [store.LeaseReader]. It returns the lease of a dead process until the lease runs out or another process frees or takes
+// it.
 func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until time.Time, err error) {
 	there := false
 	err = s.view(ctx, func(do execution) error {

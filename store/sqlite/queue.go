@@ -22,7 +22,7 @@ var (
 
 // partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
 // Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
-// next, so the lengths of the parts do not matter. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
+// next, so its time does not grow with the number of runs in a part. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -319,9 +319,9 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to
-// the next, so the lengths of the queues do not matter. It counts the runs of the queues that no living process performs. NULL ends a
-// search. SQLite uses only the first column of an index to compare pairs, so a single search by both columns would read all runs.
+// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to the
+// next, so its time does not grow with the lengths of served queues. It counts the runs of the queues that no living process performs. NULL
+// ends a search. SQLite uses only the first column of an index to compare pairs, so a single search by both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL

@@ -83,7 +83,7 @@ func (w *writer) in(text string, f func(row []driver.Value) error, values ...dri
 	return query(w.conn, text, f, values...)
 }
 
-// writeAside writes a commit's data for other tables: the labels, and the blobs to which the commit refers.
+// writeAside writes a commit's new Spec with its labels, and records the blobs to which the commit refers.
 func (w *writer) writeAside(number int64, c *store.Commit) error {
 	if c.Spec != nil {
 		if _, err := w.rows.spec.exec(append(specColumns(c.Spec), number)...); err != nil {

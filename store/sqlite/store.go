@@ -64,7 +64,7 @@ type Synchronous uint8
 const (
 	// Full waits for the disk in every commit.
 	Full Synchronous = iota
-	// Normal waits for the disk only when the log is moved into the database, which happens every 4,096,000 bytes of log.
+	// Normal waits for the disk only when SQLite moves the log into the database, after every 4,096,000 bytes of log.
 	Normal
 )
 
@@ -99,7 +99,7 @@ type Store struct {
 	db            *sql.DB
 	now           string // the current time, as SQL
 	largest       int64  // how many bytes a value may have
-	path          string // empty in memory
+	path          string // "" for a database in memory
 	process       int64
 	lock          *processLock // nil for a database in memory
 	board         notify.Board // wakes readers of runs that have new events
@@ -227,8 +227,8 @@ func (s Synchronous) level() int {
 // pageSize is the page size of new databases. A commit writes whole pages to the log, so small commits write less if the pages are small.
 const pageSize = 1024
 
-// maxLog is the length of the log, in bytes, at which it is moved into the database. By then the log has most pages several times, but SQLite
-// moves only the last version of each page.
+// maxLog is the length of the log, in bytes, at which SQLite moves the log into the database. By then the log has several versions of most
+// pages, but SQLite moves only the last version of each page.
 const maxLog = 4000 * pageSize
 
 // configure configures the connection. A database that another program has made may have another page size.

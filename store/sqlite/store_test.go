@@ -386,7 +386,7 @@ func TestBackup(t *testing.T) {
 	require.NoFileExists(t, failed)
 }
 
-// TestOtherPages: bounds in bytes hold for databases with other page sizes, and for every connection.
+// TestOtherPages: bounds in bytes also apply to databases with other page sizes, and to every connection.
 func TestOtherPages(t *testing.T) {
 	t.Parallel()
 	for _, pages := range []int{1024, 4096, 65536} {
