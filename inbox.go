@@ -275,9 +275,9 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first waiting request is taken before the run begins. For a continued run this holds only for a signal. For a
-// run that has never begun, it holds for every request except the cancel of a node; and even for the cancel of a node if a cancel of the run
-// follows, since the run then ends without having begun.
+// startsPending reports whether the first waiting request is taken before the run begins. In a continued run only a signal is taken that early. In a
+// run that has never begun, every request except the cancel of a node is. If a cancel of the run follows, even the cancel of a node is taken that
+// early, since the run then ends without having begun.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -563,8 +563,8 @@ func (r *Run) reply(q *store.PostedRequest, err error) {
 }
 
 // answerRequest puts the answer to a request into the outbox. If an earlier request has no answer yet, the answer is put into the record of the
-// run instead. If the run is no longer written, answerRequest does nothing: the next life of the run takes the request. The caller holds the
-// run's lock.
+// run instead. If the run's changes are no longer written to the store, answerRequest does nothing: the next life of the run takes the request. The
+// caller holds the run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -621,15 +621,15 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
 // without the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins
 // the redrive by the rules of [Redrive]. nodes lists the paths of the nodes to redrive; if it is empty, all nodes that failed, were aborted or
-// were cancelled are redriven. by contains who requests the redrive. Of the options, only a [RedriveMode] matters.
+// were cancelled are redriven. by says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// FindRequest returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see [ErrHandlers]; the
-// refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again. Errors match
-// [ErrBadValue] or [ErrBadOption].
+// The FindRequest of the Inbox returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see
+// [ErrHandlers]; the refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again.
+// Errors match [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
 	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {

@@ -26,10 +26,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestRandomLives leads random runs through several lives. The graphs have composites, gates, steps that suspend, groups, retries and cleanup
-// nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or from a store, in any order. A run that was
-// asked to end must end in time and then hold no resources, and its events must form one stream over all lives. With KAHN_SEED=<n> the test
-// performs only seed n. With KAHN_LONG=1 it performs 150,000 seeds, from a new first seed.
+// TestRandomLives begins random runs and continues each of them several times; each time is a life of the run. The graphs have composites, gates,
+// steps that suspend, groups, retries and cleanup nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or
+// from a store, in any order. A run that was asked to end must end in time and then hold no resources, and its events must form one stream over all
+// lives. With KAHN_SEED=<n> the test performs only seed n. With KAHN_LONG=1 it performs 150,000 seeds, from a new first seed.
 func TestRandomLives(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -171,7 +171,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 				if killed = run.Snapshot(); killed.Status().Terminal() {
 					killed = nil
 				}
-				run.Cancel() // no one sees what follows
+				run.Cancel() // the test ignores what happens after the snapshot
 			}
 			res, problem := livesEnd(run)
 			for i := 0; res == nil; i++ { // the run hangs: end it, so that the bubble ends
@@ -201,8 +201,8 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if left := run.Leftovers(); left != "" && res.Status.Terminal() {
 				problem += ", left over: " + left
 			}
-			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted because
-			// another gate timed out: deadlines that have passed precede answers.
+			// An answer may be posted while the run is at rest, or before a graph is known again. If a deadline has passed by then, the gate times out, or the
+			// timeout of another gate aborts it, before the answer is taken.
 			late := func(err error) bool {
 				return (stored || deep != nil) && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition))
 			}
@@ -445,7 +445,7 @@ var whysOf = map[kahn.Status][]kahn.WhyKind{
 	kahn.Completed: {kahn.WhyEnded}, kahn.Failed: {kahn.WhyEnded}, kahn.Aborted: {kahn.WhyEnded}, kahn.Cancelled: {kahn.WhyEnded}, kahn.Skipped: {kahn.WhyEnded},
 }
 
-// looker compares different reports of a run about itself, at a moment when nothing changes.
+// looker compares what different methods of a run return, while nothing changes.
 type looker struct {
 	run      *kahn.Run
 	statuses map[string]kahn.Status
@@ -622,9 +622,9 @@ func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Wh
 	}
 }
 
-// TestRandomLooks inspects random runs in the middle of their lives. For every node Why returns one reason, which fits the statuses of this node
-// and of the other nodes. An inspection does not change how a run continues. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds, from a
-// new first seed.
+// TestRandomLooks inspects random runs while they are in progress. For every node Why returns one reason, which fits the statuses of this node and of
+// the other nodes. An inspection does not change how a run continues. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds, from a new first
+// seed.
 func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {
@@ -651,8 +651,8 @@ func TestRandomLooks(t *testing.T) {
 	}
 }
 
-// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, and stops them at a random moment. It
-// checks the events, and that no goroutine, slot or timer remains.
+// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, and stops them at a random time. It checks
+// the events, and that no goroutine, slot or timer remains.
 func TestRandomTrees(t *testing.T) {
 	n := uint64(300)
 	if testing.Short() {

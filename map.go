@@ -26,9 +26,9 @@ import (
 // map is one node; the results of the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the
-	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is null,
-	// or missing for another reason, the list is empty; but if a port of the node requires the value, the node is skipped. A value that is not a
-	// list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
+	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is null, or
+	// missing for another reason, the list is empty. If a port of the node requires the value, however, the node is skipped. A value that is not a list
+	// fails the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. An item with a Sub continues at
 	// once when the signal that it waits for arrives, even if this exceeds the limit. Zero means that only the run's own limit applies.

@@ -134,8 +134,8 @@ func TestMemoryOfItems(t *testing.T) {
 	}
 }
 
-// TestMemoryOfLoading reads an ended run from its store. The Result uses at most one and a half times the memory of the run itself. While it is
-// loaded, one more copy of the run's records exists.
+// TestMemoryOfLoading reads an ended run from its store. The Result uses at most one and a half times the memory of the run itself. While the Result
+// is loaded, one more copy of the run's records exists.
 func TestMemoryOfLoading(t *testing.T) {
 	const n = 2_000
 	for name, row := range map[string]struct {

@@ -323,7 +323,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// unfed is assembled for a parameter to which no edge has delivered a value.
+// unfed does what assembled does, for a parameter to which no edge has delivered a value.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -572,9 +572,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 }
 
 // convert converts v to the type of to, and stores the result in to. It converts numbers that package json has decoded, and lists that package
-// json or a map node has made. A whole float64 or json.Number becomes an integer if the type can represent it, a json.Number also a float64, and
-// an []any a list whose elements are converted if necessary. For any other v, convert returns false; also for a named type such as time.Duration,
-// which may count in another unit.
+// json or a map node has made. A whole float64 or json.Number becomes an integer if the type can represent it. A json.Number also becomes a float64.
+// An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It also returns false for a named type
+// such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil

@@ -48,8 +48,8 @@ type TestMode struct {
 }
 
 // Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a null output. At most
-// one of the fields may be set. The rest of the graph sees the result as the result of a step. For a condition or a gate, the Value is the label
-// of the branch. If this label is not one of the choices of a [Gate], the run is refused with a [*ChoiceError], which matches [ErrBadOption].
+// one of the fields may be set. The other nodes get this result like the result of a step. For a condition or a gate, the Value is the label of the
+// branch. If this label is not one of the choices of a [Gate], the run is refused with a [*ChoiceError], which matches [ErrBadOption].
 //
 // The node does not start: the event node.mocked replaces node.started. A mock without a Sequence is called once, and its failure is not retried.
 // A Sequence contains a mock for each attempt.
@@ -141,7 +141,7 @@ func (m Mock) validate() error {
 }
 
 // testMode is the test mode of a run and of the runs nested in it. Each of these runs has a copy of its plan in which the mocked nodes are
-// marked, so that other runs pay nothing for test mode.
+// marked, so that test mode costs other runs nothing.
 type testMode struct {
 	TestMode
 	mu       sync.Mutex         // guards the fields below

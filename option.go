@@ -248,7 +248,7 @@ func (r StatusRule) apply(c *config) error {
 	return nil
 }
 
-// FailureMode determines how the failure of one node affects the rest of the run, beyond the node's descendants.
+// FailureMode determines how the failure of one node affects the nodes that do not depend on it.
 type FailureMode uint8
 
 // The failure modes.
@@ -401,9 +401,9 @@ func PerRun(f func() []Option) Option {
 }
 
 // OnEvent adds a sink. The sink is called with every event of the run, in order, on a separate goroutine, so that it cannot delay the run and is
-// never called concurrently. Execute returns after the sink has received the last event. But it waits for the sink only until CancelGrace, or at
-// least a second, has passed since the run's end. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still
-// busy when Execute returns.
+// never called concurrently. Execute waits until the sink has received the last event. After the run's end, however, it waits only for the time of
+// CancelGrace, but at least for a second. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when
+// Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {

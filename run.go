@@ -158,7 +158,7 @@ const (
 	stageRunning                   // the run has begun, or ends without having begun: see openUnbegun
 	stageResting                   // the run is suspended: it only waits for signals
 	stageConcluded                 // the run has a verdict: every node is terminal, or the run ends at rest
-	stageOver                      // also its goroutines have returned
+	stageOver                      // the run is concluded, and its goroutines have returned
 )
 
 // concluded reports whether the run has a verdict. The caller holds the run's lock.
@@ -320,7 +320,7 @@ func (*runValues) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (*runValues) Done() <-chan struct{}       { return nil }
 func (*runValues) Err() error                  { return nil }
 
-// Value does not answer the look-up by which package context finds the cause of the caller's context.
+// Value returns nil for the key with which package context looks up the cause of the caller's context.
 func (v *runValues) Value(key any) any {
 	if key == causeKey {
 		return nil
@@ -604,8 +604,8 @@ func (r *Run) Done() <-chan struct{} { return r.done }
 // minSinkGrace is the least grace for sinks, so that fast sinks work even with a CancelGrace near zero.
 const minSinkGrace = time.Second
 
-// Wait waits for the end of the run and returns the results that Execute returns. It may be called any number of times. If a [Coordinator] drives
-// the run, its goroutine must not call Wait, which would never return: see [Coordinator.Result].
+// Wait waits for the end of the run and returns the results that Execute returns. It may be called any number of times. If a [Coordinator] drives the
+// run, the goroutine that calls the Coordinator must not call Wait, which would never return: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
 		<-r.manual.told
