@@ -166,8 +166,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. If the step of such an attempt
 // then returns an error, its node is ready again when the run continues, and the attempt does not count towards MaxAttempts. If the step
 // succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return,
-// are abandoned and listed in Result.Abandoned. Then stop the process before the run continues, or two attempts overlap. Cleanup nodes and the
-// end node are not performed, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
+// are abandoned and listed in Result.Abandoned. In that case stop the process before the run continues: otherwise two attempts may overlap.
+// Cleanup nodes and the end node are not performed, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -555,8 +555,8 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
-// deferrals are the runs that [Runner.Serve] does not request from its store: it is starting them, or they came to rest or failed shortly before.
-// Serve's loop and the goroutines of its runs use them.
+// deferrals are the runs that [Runner.Serve] does not request from its store: Serve is starting them, or they came to rest or failed shortly
+// before. Serve's loop and the goroutines of its runs use them.
 type deferrals struct {
 	mu   sync.Mutex
 	runs map[string]deferral // by the id of the run
@@ -616,7 +616,7 @@ func (d *deferrals) request(id string) {
 }
 
 // except returns the sorted ids of the deferred runs, the number of these runs that are being started, and the time until the first deferral
-// ends, but at most most. It forgets the failures of a run that was not started for mostRetry after the pause.
+// ends, but no more than most. It forgets the failures of a run that was not started for mostRetry after the pause.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -782,8 +782,8 @@ func (i *idempotent) same(r *idempotent) bool {
 // refused with [ErrKeyConflict] if the run of the key has another graph or other inputs.
 //
 // If the run of the key was suspended and left, it can be replaced by a run that continues from a snapshot, or by a run that continues the stored
-// run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it; or, if there is none,
-// the next caller with this key. The caller that continues it must set [Durable] with the same store, and must not set another [RunID].
+// run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it. If there is none, the
+// next caller with this key continues it. The continuing caller must set [Durable] with the same store, and must not set another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {

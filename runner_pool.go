@@ -227,7 +227,7 @@ func (k *stake) Lacks(token bool) bool {
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // for a called claim, claimed decides again
+		if free || c.state == claimCalled { // for a called claim, the function claimed decides again
 			x.promised[x.needs(c.token)]++
 			return !free
 		}

@@ -36,7 +36,7 @@ func newCensus() *census {
 	return &census{begin: time.Now(), running: map[string]int{}, most: map[string]int{}, starts: map[string][]time.Duration{}}
 }
 
-// step returns a step function that takes d. It is counted under "" and under the names that bounds returns.
+// step returns a step function that takes d. The census counts each call under the name "" and under the names that bounds returns.
 func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		names := []string{""}
@@ -540,8 +540,8 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		rec   *recorder
 		store store.Store
 
-		events    []kahn.Event // of the run's earlier lives
-		abandoned bool         // whether an attempt of an earlier life was abandoned; the next attempt may overlap with it
+		events    []kahn.Event // from before the run was resumed
+		abandoned bool         // whether an attempt was abandoned before the run was resumed; the next attempt may overlap with it
 	}
 	var lives []*life
 	begin := func(l *life, opts ...kahn.Option) {
@@ -656,7 +656,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 }
 
 // TestStoppedRunWaitsForNobody: a run that is being stopped ends within a time that its own options bound, even if it shares limits with other
-// runs, and even if its tokens are rare. Its cleanup nodes and end node wait neither for other runs nor for tokens.
+// runs, and even if tokens are rare. Cleanup nodes and the end node of the run wait neither for other runs nor for tokens.
 func TestStoppedRunWaitsForNobody(t *testing.T) {
 	rare := kahn.Rate{Starts: 1, Per: time.Hour}
 	clean := func(n kahn.Node) kahn.Node { n.ID, n.Key, n.Cleanup = "C", "k", true; return n }

@@ -93,7 +93,7 @@ type granter struct {
 	reportAt  int   // the number of failures at which the next report is made
 }
 
-// far is the part of this process in a limit that several processes share.
+// far contains what this process has and needs of a limit that several processes share.
 type far struct {
 	due.Entry // the limit's entry in the granter's queue
 	granter   *granter
@@ -168,7 +168,7 @@ func (s *Shared) granter() (*granter, error) {
 	return g, nil
 }
 
-// checkGroups returns an error about the first group that is not a separate bound.
+// checkGroups returns an error about the first invalid group.
 func (s *Shared) checkGroups() error {
 	seen := make(map[string]bool, len(s.Groups))
 	for i, g := range s.Groups {
@@ -239,7 +239,7 @@ func limitName(what, name string) string {
 	return "/" + what + "-sha256/" + hex.EncodeToString(digest[:])
 }
 
-// far returns the part of this process in a limit in the store.
+// far makes the far for a limit in the store.
 func (g *granter) far(x *share, name string, limit int, rate Rate) *far {
 	f := &far{granter: g, share: x, limit: g.shared.Name + name, most: limit}
 	if rate != (Rate{}) {
@@ -289,7 +289,7 @@ func (f *far) putToken() {
 	}
 }
 
-// lacks reports whether claims wait only for a slot, or only for a token, that another process may have.
+// lacks reports whether claims wait only because this process has too few granted slots, or only because it has no granted token.
 func (f *far) lacks() (slots, tokens bool) {
 	x := f.share
 	waiting, taken := x.waiting[0].Len()+x.waiting[1].Len(), x.taken()
@@ -577,7 +577,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.check = minGrantCheck
 	}
 	f.others = a.Others
-	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // after a request for nothing, nothing was refused
+	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // a request that wanted nothing was not refused
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)

@@ -147,7 +147,7 @@ func TestRunnerWatch(t *testing.T) {
 }
 
 // TestHistoryIsTaughtWithoutTheLock: while an ended run waits for the lock of its History, it can be inspected. Wait returns after the History
-// has the durations of the run.
+// has learned the durations of the run.
 func TestHistoryIsTaughtWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	for path, g := range map[string]*kahn.Graph{

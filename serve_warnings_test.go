@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// serveTwo serves two runs of a graph until both rest, and returns the errors that OnError got.
+// serveTwo serves two runs of a graph for a minute, and returns the errors that OnError got.
 func serveTwo(t *testing.T, rn *kahn.Runner, g *kahn.Graph, retention []store.Retention, opts ...kahn.Option) (told []error) {
 	t.Helper()
 	db, mu := new(store.Memory), new(sync.Mutex)

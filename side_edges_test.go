@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// naiveStandings computes the standings of all edges directly from the definition in machine/net_side.go: exit by exit, with all paths.
+// naiveStandings computes the standings of all edges directly from the definition in machine/net_side.go: for each exit, along all paths.
 func naiveStandings(g *kahn.Graph) (list []string) {
 	edges := g.Edges()
 	leads := map[[2]string]bool{} // whether a path leads from the first to the second node; true for a node and itself
@@ -246,7 +246,7 @@ func TestSideEdgesGrowth(t *testing.T) {
 					kahn.Node{ID: id("H", i), In: []kahn.Edge{plain(id("D", i)), catch(id("X", i+1))}})
 			}
 		}, 4},
-		// The cost is still a sixty-fourth of n: each handler must be followed up to the condition, past all branches in between.
+		// The visits per edge are about n/64: Compile must follow each handler up to the condition, past all branches in between.
 		{"two chains that follow one condition, the data's own of branches that meet again", func(g *kahn.Graph, n int) {
 			g.Add(kahn.Node{ID: "S", Routes: true}, kahn.Node{ID: "D0", Routes: true, In: []kahn.Edge{label("S", "go")}}, kahn.Node{ID: "X0", In: []kahn.Edge{label("S", "go")}})
 			for i := range n {

@@ -47,7 +47,7 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// ofNode returns other values of types that occur only in the state of a node.
+// ofNode sets a value whose type occurs only in the state of a node. It returns false for any other type.
 func ofNode(at any, variant int) bool {
 	switch x := at.(type) {
 	case *stored:

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestWhyOfAnotherOutcome: the text for a node that was skipped because its source had another outcome has both outcomes.
+// TestWhyOfAnotherOutcome: the text for a node that was skipped because its source had another outcome names both outcomes.
 func TestWhyOfAnotherOutcome(t *testing.T) {
 	t.Parallel()
 	catch := func(from string, causes ...kahn.CauseKind) []kahn.Edge {
@@ -34,7 +34,7 @@ func TestWhyOfAnotherOutcome(t *testing.T) {
 	}
 }
 
-// TestWhyNamesTheFallback: the text for a node that took the output of its Fallback has the failure, also for a run that continues from a
+// TestWhyNamesTheFallback: the text for a node that took the output of its Fallback contains the failure, also for a run that continues from a
 // snapshot.
 func TestWhyNamesTheFallback(t *testing.T) {
 	t.Parallel()
