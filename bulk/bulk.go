@@ -35,10 +35,10 @@ type Report struct {
 // Run is a run in a Report.
 type Run struct {
 	Run string
-	Err error // why the run was not changed; nil if it was changed or, in a dry run, would be
+	Err error // why the run was not changed; nil if the run was changed or, in a dry run, would be changed
 }
 
-// page calls check for each run of a page and, if check returns nil, do. In a dry run it does not call do.
+// page calls check for each run of a page. If check returns nil, page then calls do, except in a dry run.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:

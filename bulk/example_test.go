@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// After an outage all runs that have failed are redriven, page by page. A process that serves them performs them.
+// After an outage all runs that have failed are redriven, page by page. A process that serves their workflow then performs these runs.
 func ExampleRedrive() {
 	var s store.Memory
 	ctx := context.Background()
@@ -42,7 +42,7 @@ func ExampleRedrive() {
 	// [{letter suspended 2}] <nil>
 }
 
-// Runs are cancelled wherever they are: here two that wait.
+// Cancel works on running, waiting and pending runs. Here two runs wait at a gate.
 func ExampleCancel() {
 	var s store.Memory
 	ctx := context.Background()

@@ -37,11 +37,11 @@ type nodeSpan struct {
 	since time.Time
 	bare  bool // whether the span has no links yet
 
-	// The mu of runSpans guards the fields below.
+	// The field mu of runSpans guards the fields below.
 	attempted bool      // whether the node has had its first attempt
 	attempt   int       // the number of the last attempt that has begun
 	ended     bool      // whether Telemetry.node has handled the end of the node
-	before    *nodeSpan // the span of the same path from an earlier attempt of the enclosing composite, if it has not ended; else nil
+	before    *nodeSpan // the unended span of the same path from an earlier attempt of the enclosing composite; nil if there is none
 }
 
 // spansKey is the context key under which steps find the run's spans.
@@ -245,7 +245,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		if n == nil { // the run has ended, and the attempt was abandoned before this call
 			return next(ctx, s)
 		}
-		if start.Before(n.since) { // the times of the run are measured from its start, but the machine's clock may have been corrected since
+		if start.Before(n.since) { // the run measures its times from its start, but the machine's clock may have been corrected since then
 			start = n.since
 		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable. For administration and
-// for reading stored events use s itself. The result implements [store.EventStore] if s does, and [store.Inbox] if s does. It implements
+// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable. Use s itself to
+// administer runs and to read stored events. The result implements [store.EventStore] and [store.Inbox] only if s does. It implements
 // [store.ValueChecker], and checks values as s does.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}

@@ -13,7 +13,7 @@ import (
 // scope is the name of the instrumentation.
 const scope = "github.com/seed-c794f7ef/kahn/otel"
 
-// Options say where spans and metrics go. The zero value is ready for use.
+// Options configure a [Telemetry]. The zero value is ready for use.
 type Options struct {
 	// TracerProvider makes the spans. Default: the global one.
 	TracerProvider trace.TracerProvider

@@ -390,7 +390,7 @@ func TestLives(t *testing.T) {
 	require.Equal(t, first.run.SpanContext().SpanID(), second.Links()[0].SpanContext.SpanID())
 }
 
-// TestAttemptsOfALaterLife: a composite continues in a later life, and attempts of the nodes inside have spans.
+// TestAttemptsOfALaterLife: if a composite continues in a later life, attempts of the nodes inside it have spans there.
 func TestAttemptsOfALaterLife(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})

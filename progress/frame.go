@@ -133,8 +133,8 @@ func (s *state) at(now time.Time) time.Time {
 	return now
 }
 
-// header returns the first line: the summary and the time since the start. If there is no room for both, it shows the number of failures rather
-// than the time.
+// header returns the first line: the summary and the time since the start. If there is not enough room, it shows the number of failures and omits
+// the time.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)
@@ -182,7 +182,8 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries fit into a number of lines. If not all fit, the last line is kept for the number of further entries.
+// share returns how many of n entries fit into a number of lines. If not all entries fit, the last line is kept for the number of further
+// entries.
 func share(n, lines int) int {
 	if n <= lines {
 		return n

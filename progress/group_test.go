@@ -15,7 +15,7 @@ import (
 )
 
 // orders performs three runs under a Runner. One completes after two seconds, one fails after one second, and one waits for an answer. The answer
-// comes between two frames, a little more than four seconds after the start. So the next frame contains both the host's output of that moment and
+// comes between two frames, a little more than four seconds after the start. So the next frame contains both the host's output at that time and
 // the end of the run.
 func orders(t *testing.T, group *Group) {
 	t.Helper()
@@ -133,7 +133,7 @@ func TestGroupOfLives(t *testing.T) {
 	}
 }
 
-// In a log each line names its run. A later life counts the nodes of earlier lives once.
+// In a log each line names its run. If a run continues, each node is counted once.
 func TestGroupOfLivesInALog(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) { lives(t, NewGroup(&log, Plain), func() {}) })

@@ -34,8 +34,8 @@ func composites() map[string]kahn.Node {
 	}
 }
 
-// After a crash at any write of a run, the next life counts each node of the outermost graph once, as the Result does. The nodes inside a
-// composite are shown below the composite.
+// If a run continues after a crash at any of its writes, the display counts each node of the outermost graph once, as the Result does. The nodes
+// inside a composite are shown below the composite.
 func TestLifeAfterACrash(t *testing.T) {
 	for name, c := range composites() {
 		c.ID = "c"
@@ -108,8 +108,8 @@ func TestLifeAfterACrash(t *testing.T) {
 	}
 }
 
-// A display that joins in the middle of a life shows the time since the start of the run. It does not count the nodes inside a composite that
-// began earlier.
+// A display that joins a running run shows the time since the start of the run. It does not count the nodes inside a composite that began
+// earlier.
 func TestDisplayBeginsLater(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestDisplayBeginsLater(t *testing.T) {
 	}
 }
 
-// A later life does not count items, even if only its events are known.
+// In a run that continues, items are not counted as nodes, even if only the events since the continuation are known.
 func TestItemsOfALaterLifeByEventsAlone(t *testing.T) {
 	var s state
 	for _, id := range []string{"m[0]", "m[1]", "m", "n"} {

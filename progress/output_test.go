@@ -209,7 +209,7 @@ func TestItemsDoNotCount(t *testing.T) {
 	}
 }
 
-// If a life begins suspended, the display names the node, or the item of a map, for which the run already waited in the previous life.
+// If a run that waits continues in another process, the display names the node, or the item of a map, for which the run already waited before.
 func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "m", Params: map[string]any{"list": []int{1, 2}}, Map: &kahn.Map{Over: "list"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if v, ok := s.Resumed(); ok {
@@ -243,7 +243,7 @@ func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// If the events of a life do not name the nodes for which a run waits, the reminder still says that the run waits.
+// If no event since a continuation names the nodes for which the run waits, the reminder still says that the run waits.
 func TestReminderOfRunThatWaits(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunRunning, To: kahn.RunSuspended, TotalWaiting: 1}})

@@ -18,8 +18,8 @@
 // The last lines that a step logged or emitted stay below its failure, up to ten. If there is little room, failures are shown first.
 //
 // The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items of a
-// map do not count. After these numbers the header shows the items of the running maps, how many of them end per second, and how long the rest
-// takes at this rate. The line of a composite shows the same numbers for the nodes inside, but only a map has a rate:
+// map do not count. After these numbers the header shows the items of the running maps, how many of them end per second, and how long the
+// remaining items take at this rate. The line of a composite shows the same numbers for the nodes inside, but only a map has a rate:
 //
 //	[1/3] 4200/10000 items (12 failed, 812/s, 8s left) 1 running 00:05
 //	=> m 4200/10000 items (12 failed, 812/s, 8s left)    5.2s
@@ -33,8 +33,8 @@
 // items, at most every five seconds of the run. Every 30 seconds Progress lists the steps that are still running.
 //
 // If a run continues from a snapshot or a store, its events do not contain the number of its nodes, or which of them ended before. A Progress
-// with [Progress.Options] asks the run for both. With [Progress.Event] alone, the header counts only nodes that have ended since the run
-// continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
+// with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header counts only nodes that have ended since the
+// run continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
 //
 // A Progress is also an io.Writer, which shows the host's own output above the picture. A [Group] shows several runs at once.
 //

@@ -242,7 +242,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	}
 }
 
-// The events of a later life do not contain the number of nodes of the run.
+// The events of a run that continues do not contain the number of the run's nodes.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// maxFailures bounds the failures and the warnings that are kept and shown. The others are only counted.
+// maxFailures bounds the failures and the warnings that are kept and shown. Further failures and warnings are only counted.
 const maxFailures = 100
 
 // state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside
@@ -207,7 +207,7 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 
 // outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the
 // plan distinguishes the two. Without a plan, a path that looks like an item's counts as an item if the map is running. In a run that continued
-// from a snapshot or a store it always counts as an item, since the map may have begun before the first event.
+// from a snapshot or a store, such a path always counts as an item, since the map may have begun before the first event.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {

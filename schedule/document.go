@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name. The
-// runs have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The error
-// matches [ErrBadSchedule]; it is also returned if the document has no schedule.
+// FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name. The runs
+// have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The error matches
+// [ErrBadSchedule] if the schedule is invalid, or if the document has no schedule.
 func FromDocument(doc *definition.Document) (Schedule, error) {
 	d := doc.Schedule
 	if d == nil {
@@ -40,8 +40,8 @@ func FromDocument(doc *definition.Document) (Schedule, error) {
 	return s, err
 }
 
-// Check returns what is wrong with the schedule of a document. It is for the CheckSchedule of a [definition.Loader]. Each problem is a
-// [*kahn.Problem] that names the field, such as Cron, and matches [ErrBadSchedule].
+// Check returns what is wrong with the schedule of a document. It is meant for the field CheckSchedule of a [definition.Loader]. Each problem is
+// a [*kahn.Problem] that names the field, such as Cron, and matches [ErrBadSchedule].
 func Check(d *definition.Schedule) error {
 	s := Schedule{
 		Name: cmp.Or(d.Name, "name"), Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed), StartingDeadline: d.StartingDeadline,

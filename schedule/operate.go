@@ -74,7 +74,7 @@ func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 }
 
 // RunNow creates a run of a schedule and returns the run's id. The run is due at once, even if the schedule is paused or another run is running.
-// Errors are as for Resume.
+// RunNow returns the same errors as Resume.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -98,10 +98,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for the ticks at or after the time "from" and before the time "before", except ticks that already have runs. It
-// returns the ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about
-// overlaps. Backfill leaves out future ticks, and the latest tick, which is usually pending. If there are more than 1,000 ticks, Backfill
-// creates nothing and returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
+// Backfill creates runs for the ticks at or after the time "from" and before the time "before", except ticks that already have runs. It returns
+// the ids of the new runs. The runs are due at once. They run side by side, as far as MaxRuns allows, whatever the schedule says about overlaps.
+// Backfill leaves out future ticks, and the latest tick, which is usually pending. If there are more than 1,000 ticks, Backfill creates nothing
+// and returns an error that matches [ErrBadSchedule]. Otherwise Backfill returns the same errors as Resume. A failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {

@@ -44,10 +44,10 @@ type Schedule struct {
 	// and priority.
 	Key      string
 	Priority int
-	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called
-	// again; New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns an input with this
-	// name or the graph declares only other inputs. If Inputs fails, or the graph does not take its result, the tick is left out.
-	// Service.OnError then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
+	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called again;
+	// New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns an input with this name or
+	// the graph declares only other inputs. If Inputs fails, or the graph does not take the returned inputs, the tick is left out. Service.OnError
+	// then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 

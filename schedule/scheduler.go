@@ -41,10 +41,10 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 // tendEvery is how often a Scheduler looks for schedules whose next tick no process has created.
 const tendEvery = 10 * time.Second
 
-// New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the schedules.
-// If several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error matches
-// [ErrBadSchedule], also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner is nil or the
-// store is not a ScheduleStore.
+// New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the schedules. If
+// several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule] if
+// a schedule is invalid, if its workflow is missing, or if the graph does not take the inputs of its next tick. The error matches
+// [kahn.ErrBadOption] if runner is nil or the store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -86,7 +86,7 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 // Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number of
 // processes may serve the same schedules; if their definitions differ, the definition of the process that called Serve last applies. If a stored
 // schedule belongs to other processes, Serve does not change it. It performs the schedule's pending tick, or cancels it as missed, but does not
-// create the next tick. If no process has the schedule, no tick follows. [Scheduler.Remove] removes such a schedule.
+// create the next tick. If no process has the schedule any more, no tick follows. [Scheduler.Remove] removes such a schedule.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {

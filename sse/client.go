@@ -27,7 +27,7 @@ type Client struct {
 	Header http.Header
 	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, streams are cut at the Timeout, and the client connects again.
 	HTTP *http.Client
-	// Wait is the time before the client connects again; the server's retry field overrides it. Wait doubles, up to 30 s, with each successive
+	// Wait is the time before the client connects again; the server's retry field overrides it. The time doubles, up to 30 s, with each successive
 	// attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
 	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
@@ -49,7 +49,8 @@ const (
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
 // ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor (to
 // continue, reset the state and read Events(ctx, First-1)), a [*StatusError] if the server rejects the request, and a [*LostError] if events are
-// missing that the server cannot send again. After Attempts attempts, it is the last error. After any other error the client connects again.
+// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt.
+// After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -101,7 +102,7 @@ func backoff(wait time.Duration, idle int) time.Duration {
 	return wait + rand.N(longest-wait+1) // random, so that clients that lost their connections at the same time do not reconnect at the same time
 }
 
-// sleep waits for d. It reports false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

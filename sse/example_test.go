@@ -83,7 +83,7 @@ func Example() {
 	// 10 run.completed
 }
 
-// A client joins a run late, after the run has dropped its first events, and starts from the oldest kept event.
+// A client begins to read after the run has dropped its first events, and starts from the oldest kept event.
 func ExampleClient_Events_gap() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a", Do: nothing}, kahn.Node{ID: "b", After: []string{"a"}, Do: nothing})

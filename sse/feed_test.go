@@ -81,7 +81,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var encoded atomic.Int32
 				src := deltas(events, &encoded)
-				gate := make(chan struct{}) // holds the first event back until all streams have joined
+				gate := make(chan struct{}) // delays the first event until all streams have joined
 				all := src.events
 				src.events = func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
 					<-gate

@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD with 405. If one of
-// its numbers is negative, it responds to every request with 500 and the name of the field. A handler must not be copied after first use, and its
-// fields must not change.
+// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD with 405. If a number
+// of the Handler is negative, it responds to every request with 500 and the name of the field. A handler must not be copied after first use, and
+// its fields must not change.
 //
 // A stream ends with its request's context. http.Server.Shutdown waits for streams: to end them, cancel the server's
 // BaseContext in a function passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
@@ -45,8 +45,8 @@ type Handler struct {
 	WriteTimeout time.Duration
 	// Retry is how long clients should wait before they reconnect. 0 lets the clients decide.
 	Retry time.Duration
-	// MaxStreams bounds the number of concurrent streams, and MaxStreamsPerKey the number for one key. 0 means no bound. Requests beyond a bound
-	// get the response 503 with Retry-After. Pages do not count.
+	// MaxStreams bounds the number of concurrent streams, and MaxStreamsPerKey the number for one key. 0 means no bound. Requests beyond a bound get
+	// the response 503 with Retry-After. Responses that are pages do not count as streams.
 	MaxStreams, MaxStreamsPerKey int
 	// Key returns the key of a request, such as a user or a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
@@ -145,8 +145,8 @@ func cursorOf(r *http.Request) (cursor, error) {
 // readable returns the error that reading after the cursor would return, if the handler can know this error without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is no event to read: either none has happened yet, or none is kept. A call with an ended context returns at once, and shows which is
-		// true.
+		// There is no event to read: either no event has happened yet, or the run keeps no events. A call with an ended context returns at once, and
+		// its error matches event.ErrNoLog in the second case.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {

@@ -14,8 +14,8 @@ type message struct {
 	// id is the id of this block, or of the last block before it that has one.
 	id    string
 	event string // "" if the block has no event field
-	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data, which is not an event and only
-	// sets the id.
+	// data is valid until the next call of next. hasData distinguishes a block with empty data from a block without data, which is not an event and
+	// only sets the id.
 	data    []byte
 	hasData bool
 }

@@ -26,9 +26,9 @@
 //	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
 //		events.addEventListener(end, () => events.close())
 //
-// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects after the run's last
-// event, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every reconnection, and would override
-// the browser's own cursor.
+// An EventSource reconnects whenever a stream ends. If the page does not close the EventSource, it reconnects after the run's last event, gets
+// status 204, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every reconnection, and would
+// override the browser's own cursor.
 //
 // The first event after a pause is sent at once. Events in quick succession are sent together, with a delay of at most 20 ms.
 //
@@ -50,20 +50,19 @@
 //
 // # When events are gone
 //
-// If a run keeps only its last events, see [kahn.Retain], the response to an older cursor is status 410 with
+// A run may keep only its last events, see [kahn.Retain]. The response to an older cursor is then status 410 with
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
-// The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's
-// state from the host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status; a
-// page whose EventSource has closed itself can request the same URL with fetch and Accept: application/json. A cursor beyond the
-// last event of a running run gets the same response: a crash has lost the last events that the client saw, see
-// [event.Recovery].
+// The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's state from the
+// host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has
+// closed itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the
+// same response: a crash has lost the last events that the client saw, see [event.Recovery].
 //
 // # Without streaming
 //
 // Two kinds of clients get one page with the events so far: a client that accepts application/json and not text/event-stream, and any client
-// whose response cannot be flushed. The client requests the next page with its lastEventId as the cursor, until done is true:
+// whose response cannot be flushed. The client requests the next page with the lastEventId of this page as the cursor, until done is true:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //

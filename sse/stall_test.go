@@ -48,7 +48,7 @@ func TestStalledClient(t *testing.T) {
 		server, closed := closings(&sse.Handler{Find: sse.Fixed(run)})
 		n, client := serve(t, server)
 
-		// One client never reads a byte, the other stops in the middle of an event.
+		// One client never reads a byte. The other client stops in the middle of an event.
 		for range 2 {
 			defer connect(t, n, 0).Close()
 		}

@@ -51,7 +51,7 @@ func TestStoredRun(t *testing.T) {
 
 		streamed := make(chan answer)
 		go func() { streamed <- ask(t, handler(), "GET", "/", "Last-Event-ID", "3") }()
-		synctest.Wait() // the stream has the events of the first life, and waits
+		synctest.Wait() // the stream has sent the events of the first process, and waits
 		live(map[string]any{"gate": "yes"})
 		a = <-streamed
 		stored, err := store.ReadEvents(t.Context(), db, "r", 3, 0)

@@ -50,8 +50,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server ends the response after this function returns. The deadline must apply to this last write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// No empty line follows the field, so it is part of the first event. Some clients would take a field that is followed by an empty line
-		// for an event.
+		// No empty line follows the field, so the field is part of the first event. Some clients would take a field and an empty line for an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}

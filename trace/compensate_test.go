@@ -57,7 +57,7 @@ func TestReportOfCompensations(t *testing.T) {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
 		require.Contains(t, string(data), `"compensations":[{"node":"ship","status":"done","attempts":2,"certain":false,`)
-		// A run that was left in the middle has durations up to that moment.
+		// If a run was left while a node was being undone, durations last until the run was left.
 		for i, e := range events {
 			if e.Type == event.NodeCompensating && e.Node == "x" {
 				r = trace.NewReport(res, events[:i+1])

@@ -135,9 +135,9 @@ func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots finds, for each node that waited for a slot before its first start, the end of the attempt for which it waited. An attempt that ended
-// while the node was ready may have delayed the node in two cases. Either it was in one of the node's limited groups or had the node's key. Or
-// the number of used slots was as high as it ever was in the run, which indicates the run's limit. bindSlots chooses the last attempt for which
-// one of these cases holds.
+// while the node was ready may have delayed the node in two cases. Either the attempt was in one of the node's limited groups or had the node's
+// key. Or the attempt ended while the number of used slots was the highest of the whole run, which indicates the run's limit. bindSlots chooses
+// the last attempt for which one of these cases holds.
 func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool

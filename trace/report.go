@@ -66,13 +66,14 @@ type Compensation struct {
 	Error    string            `json:"error,omitempty"`
 }
 
-// Step is one node on the critical path. The next node on the path waited for it.
+// Step is one node on the critical path. The next node on the path waited for this node.
 type Step struct {
 	Node string `json:"node"` // the path of the node if the node is in a composite
 	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node could start. It ends with this node, or with the attempt whose slot became free.
+	// Duration is the time until the next node on the path could start. It usually ends when this node ends. If the next node waited for a slot, it
+	// ends when the attempt that held the slot ends.
 	Duration time.Duration `json:"duration_ns"`
 	// Wait is the time for which the node was ready without a slot.
 	Wait time.Duration `json:"wait_ns"`

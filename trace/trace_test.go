@@ -424,7 +424,7 @@ func TestSlackIsExactWithoutLimits(t *testing.T) {
 	}
 }
 
-// Under any limit, the critical path explains every moment of the run. The timeline is a valid trace and contains every node.
+// Under any limit, the critical path covers the whole time of the run. The timeline is a valid trace and contains every node.
 func TestRandomRuns(t *testing.T) {
 	for seed := range seeds(60, 3000) {
 		rng := rand.New(rand.NewPCG(seed, 2))

@@ -9,8 +9,8 @@ import (
 // explain returns, by Ref, the reason why a node did not run. The text is empty for nodes that ran.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// If a node was skipped because of another node, explain returns the reason of the other node. Predecessors have
-	// smaller Refs.
+	// If a node was skipped because a predecessor was skipped, its reason is the reason of the node at which the skips began. Predecessors have
+	// smaller Refs, so their reasons are already in roots.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]

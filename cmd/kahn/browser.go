@@ -24,8 +24,8 @@ func browserCommand(goos string, getenv func(string) string) []string {
 }
 
 // browse opens a link in the desktop's browser, if there is one. The link contains a token, and other users of the machine can see the arguments
-// of programs. So browse writes a file that only this user can read and that redirects to the link. The browser opens this file. The function
-// end removes it.
+// of programs. So browse writes a file that only this user can read and that redirects to the link, and the browser opens this file. The function
+// end removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)
@@ -46,5 +46,5 @@ func browse(link string) (end func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return end, err
 	}
-	return end, cmd.Process.Release() // browse does not wait, since some of these programs run until the browser is closed
+	return end, cmd.Process.Release() // browse does not wait for the command, since it may run until the browser is closed
 }

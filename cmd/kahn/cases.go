@@ -76,7 +76,7 @@ type nodeExpectation struct {
 	Calls            *int
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A text is short for an object with only this status.
+// UnmarshalJSON implements json.Unmarshaler. A text is short for an object that has only the field status.
 func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &e.Status)

@@ -56,7 +56,8 @@ func missing(t *testing.T, path string) {
 	}
 }
 
-// until waits until happened returns true. If it does not within a time limit, the error includes shown.
+// until waits until happened returns true. If happened does not return true within a time limit, the test fails with an error that includes
+// shown.
 func until(t *testing.T, shown fmt.Stringer, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {

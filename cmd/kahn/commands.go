@@ -135,7 +135,7 @@ func commandNames() (list []string) {
 	return list
 }
 
-// kahnCommand performs the program without exiting the process, and returns the exit code.
+// kahnCommand runs the program, and returns the exit code instead of exiting the process.
 func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	if len(args) == 0 {
 		writeOverview(t.err)

@@ -338,7 +338,7 @@ func TestBrokenOutput(t *testing.T) {
 	}
 }
 
-// If there are very many problems, the first ones are reported, and the number of the others.
+// If there are very many problems, vet reports the first ones, and the number of the remaining ones.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -139,7 +139,7 @@ func isEnd(e *event.Event) bool {
 
 // watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
 func (f *follower) watch(ctx context.Context) {
-	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}} // so that there is no note about a run that has already ended
+	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}} // with this status, there is no note about a run that has already ended
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
@@ -176,8 +176,8 @@ func (m *lists) see(e *event.Event) {
 	}
 }
 
-// count passes the numbers of items to the display, if there are maps whose number it does not know. Since count reads the whole run, it then
-// pauses ten times as long as the reading took.
+// count passes the number of items of each map to the display, if there are maps whose number of items the display does not know. Since count
+// reads the whole run, it does not read again until ten times as long as the reading took has passed.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()
@@ -239,7 +239,7 @@ type watcher struct {
 	lost  bool // whether the last note reported that the process is gone
 }
 
-// sight holds the facts that decide which note is due.
+// sight holds the facts on which the next note depends.
 type sight struct {
 	status kahn.RunStatus
 	held   bool   // whether a process holds the run's lease
@@ -261,7 +261,7 @@ func (w *watcher) look(ctx context.Context) error {
 	}
 	now := sight{page.Status, owner != "", page.Last}
 	if now.status != kahn.RunSuspended {
-		now.last = 0 // unless the run is suspended, new events are no reason for a note
+		now.last = 0 // new events are a reason for a note only if the run is suspended
 	}
 	if now == w.seen {
 		return nil

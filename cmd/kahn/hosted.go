@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// performer identifies the performer of the steps of a definition: this command, or a host. For a host, only the names of its kinds are known.
+// performer says which program performs the steps of a definition: this command, or a host. Of a host, only the names of its kinds are known.
 type performer struct {
 	hosted []string // the kinds of the host; nil if this command performs the steps
 }

@@ -294,8 +294,8 @@ func nested(depth int) string {
 	return b.String()
 }
 
-// A step ends at its timeout, whatever it is doing. It does even while it expands many templates that write nothing and do not exceed the
-// limit of a single template.
+// A step ends at its timeout, whatever it is doing. This includes a step that expands many templates which write nothing, and of which none
+// exceeds the limit of a single template.
 func TestStepsEndWithTheirTimeout(t *testing.T) {
 	t.Parallel()
 	check := func(kind string, config any) {

@@ -22,8 +22,8 @@ type names struct {
 // numbers matches the numbers of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// declaredPath returns the path of a node without the numbers of items and iterations. M[] means all items of the map M, and M/x the node x
-// inside all of them.
+// declaredPath returns the path of a node without the numbers of items and iterations. M[] means all items of the map M, and M/x means the node x
+// in each item.
 func declaredPath(path string) string {
 	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
 		if strings.HasPrefix(number, "[") {

@@ -222,7 +222,7 @@ func TestResultBeforeThePageStays(t *testing.T) {
 	}
 }
 
-// A page that other machines can reach needs a flag. It then answers requests that name this machine as the host.
+// A page that other machines can reach needs the flag -ui-remote. With this flag the page answers requests that name this machine as the host.
 func TestPageRemote(t *testing.T) {
 	t.Parallel()
 	p := page{addr: "0.0.0.0:0", remote: true}

@@ -111,7 +111,7 @@ nodes:
 	db, log := filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
 	p := start(t, "run", "-store", db, "-lease", "500ms", "-input", "who=third", definition)
 	pid := pidIn(t, p, dir)
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // the command of the killed process
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // ends the command that the killed process has started
 	require.NoError(t, p.Process.Signal(syscall.SIGKILL))
 	require.Equal(t, -1, p.exit())
 

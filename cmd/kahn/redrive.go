@@ -50,7 +50,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 // options returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
-// ended returns an error if a run has not ended: then it cannot be redriven.
+// ended returns an error if a run has not ended, because only ended runs can be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
 		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command continues it", stored.ID, stored.Status)

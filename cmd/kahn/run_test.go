@@ -74,7 +74,7 @@ func TestApproval(t *testing.T) {
 		expect(t, exitWaiting, "run suspended", "", args...)
 		expect(t, exitWaiting, "run suspended", "", args...) // the run is still suspended
 		missing(t, note(out))
-		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the stored inputs of the run
+		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // the run continues with its stored inputs
 		contains(t, note(out), "version 2 is out")
 		expect(t, exitWaiting, "run suspended", "", args...) // a new run
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// Two processes serve one file, are killed at random moments, and are started again. The schedule has one tick per second. Each tick begins one
-// run, each run completes, and no tick between the first and the last is missing.
+// Two processes serve one file. The test kills them at random times, and starts them again. The schedule has one tick per second. Each tick
+// begins one run, each run completes, and no tick between the first and the last is missing.
 func TestServeKilled(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"beat.yaml": `

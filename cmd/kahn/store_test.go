@@ -209,7 +209,7 @@ func TestAnswerForAnotherProcess(t *testing.T) {
 	require.Equal(t, exitOK, <-code)
 }
 
-// The progress of a later life counts the nodes that ended in earlier lives.
+// If a second command continues a run, its progress also counts the nodes that ended under the first command.
 func TestProgressOfALaterLife(t *testing.T) {
 	t.Parallel()
 	args := []string{"run", "-store", filepath.Join(t.TempDir(), "runs.db"), "-progress", "plain", "-input", "out=" + t.TempDir(), "definitions/approval.yaml"}

@@ -1,18 +1,18 @@
-// Reads pictures from the JSON file that it is given with Mermaid and Graphviz themselves, and compares what they show with
-// what the pictures are to show.
+// Reads pictures from the JSON file that the argument names, and renders them with Mermaid and Graphviz. Then it compares the rendered nodes,
+// edges and groups with the expected ones.
 import { readFileSync } from 'node:fs';
 import assert from 'node:assert/strict';
 import { instance } from '@viz-js/viz';
 import { JSDOM } from 'jsdom';
 
 const { window } = new JSDOM('');
-globalThis.window = window; // mermaid wants to be in a browser
+globalThis.window = window; // mermaid needs the globals of a browser
 globalThis.document = window.document;
 const { default: mermaid } = await import('mermaid');
 mermaid.initialize({ maxEdges: 1e6, maxTextSize: 1e9 });
 const viz = await instance();
 
-// Mermaid puts placeholders for character codes before it parses, and characters for them after.
+// Before it parses, Mermaid replaces character codes with placeholders. decoded replaces the placeholders with the characters.
 const decoded = (text) => text.replace(/<br\s*\/?>/g, '\n').replace(/ﬂ°°(\d+)¶ß/g, (_, code) => String.fromCodePoint(code));
 
 async function readMermaid(text) {
@@ -25,7 +25,7 @@ async function readMermaid(text) {
   };
 }
 
-// Graphviz has laid the picture out: its text is read from the drawing. It draws spaces that do not break.
+// readDOT reads the texts from Graphviz's drawing of a picture. The drawing contains no-break spaces instead of spaces.
 function readDOT(text) {
   const svg = new JSDOM(viz.renderString(text, { format: 'svg' }), { contentType: 'image/svg+xml' }).window.document;
   const title = (g) => g.querySelector('title').textContent;
