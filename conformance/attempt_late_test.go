@@ -34,8 +34,8 @@ func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coord
 	return c, other
 }
 
-// There is one slot. An attempt returns after it was abandoned, and by then the backoff of another node has ended. The other node is tried again,
-// even if the abandoned attempt was a fallback.
+// There is one slot. An attempt returns after it was abandoned, when the backoff of another node has already ended. The other node is then
+// retried, even if the abandoned attempt was a fallback.
 func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	t.Parallel()
 	for _, inFallback := range []bool{false, true} {
@@ -63,7 +63,8 @@ func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	}
 }
 
-// If a node's backoff has ended when a worker calls another node's fallback, the event of its next attempt is logged before the fallback returns.
+// The backoff of node "again" ends before a worker calls the fallback of node "late". The run logs node.queued for the retry of "again" before
+// the fallback returns.
 func TestFallbackHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator
@@ -118,7 +119,7 @@ func TestGraceOfAStepThatExpands(t *testing.T) {
 		for range 100 { // the order in which the step returns and the grace ends is random
 			rn := new(kahn.Runner)
 			run, err := rn.Start(t.Context(), graph(after("a")), func(context.Context, *kahn.Step) (any, error) {
-				time.Sleep(20 * ms) // its timer is armed before the timer of the grace, and so fires first
+				time.Sleep(20 * ms) // the timer of this sleep is armed before the timer of the grace, and so fires first
 				return nil, kahn.Expand(inner, nil, nil)
 			}, kahn.CancelGrace(10*ms))
 			require.NoError(t, err)

@@ -135,8 +135,8 @@ func TestAwaitKeeps(t *testing.T) {
 	})
 }
 
-// An answer has no effect if its node was stopped meanwhile, or waits for something else. A cycle of waits is gone once one of its nodes gives up
-// waiting.
+// The answer to an await has no effect if the awaiting node was stopped meanwhile, or now waits for something else. A cycle of awaits no longer
+// exists once one of its nodes stops waiting.
 func TestAwaitGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -164,11 +164,11 @@ func TestAwaitGivenUp(t *testing.T) {
 		require.NoError(t, two.Signal(t.Context(), "g", true))
 		require.NoError(t, one.Signal(t.Context(), "g", true))
 		_, err = one.Wait()
-		require.Error(t, err) // because its nodes were cancelled
+		require.Error(t, err) // because the nodes x and y of the run were cancelled
 		res, err := two.Wait()
 		require.NoError(t, err)
 		x, _ := res.Node("x")
-		require.Equal(t, []any{"cancelled"}, x.Output) // otherwise the two runs would form a cycle
+		require.Equal(t, []any{"cancelled"}, x.Output) // run "one" no longer awaits run "two", so the two runs form no cycle
 		res, err = three.Wait()
 		require.NoError(t, err)
 		require.Equal(t, []any{one.Status().String()}, res.Output())
@@ -199,7 +199,7 @@ func TestSupersededNodeAwaitsNothing(t *testing.T) {
 	})
 }
 
-// The error of a long cycle names its first runs and its last run, and counts the runs between.
+// The error for a long cycle names the first runs of the cycle and the last one, and the number of runs between them.
 func TestAwaitLongCycle(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "of eight", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestAwaitLongCycle(t *testing.T) {
 // bareInbox is an inbox that does not implement [store.Awaiter].
 type bareInbox struct{ store.Inbox }
 
-// A step gets an error if the store cannot await runs, even if an earlier life of the run had a store that can.
+// A step gets an error if the store does not support awaits, even if an earlier life of the run had a store that does.
 func TestAwaitNowhere(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]kahn.Option{

@@ -123,7 +123,7 @@ func TestBlackBoxStop(t *testing.T) {
 			t.Errorf("the map left %v", left)
 		}
 		if r.Duration != 40*ms+time.Second+10*ms {
-			t.Errorf("it took %v", r.Duration) // the second failure counts once its cleanup is over
+			t.Errorf("it took %v", r.Duration) // the second failure stops the map only after the cleanup node of the failed item has ended
 		}
 	})
 
@@ -182,7 +182,7 @@ func boundedNode(n kahn.Node) kahn.Node {
 	return n
 }
 
-// expectShort calls expect, but with the reasons of skips.
+// expectShort is like expect, but the parameter "nodes" need not list every node, and may list nodes inside composites.
 func (r trial) expectShort(nodes, run string) {
 	r.t.Helper()
 	r.inside(nodes)
@@ -240,7 +240,7 @@ func TestBlackBoxSlots(t *testing.T) {
 						if err := run.Signal(context.Background(), w.Node, 1); err != nil {
 							t.Error(err)
 						}
-						synctest.Wait() // otherwise the host would make the order random
+						synctest.Wait() // without this wait, the order in which the answered nodes continue would be random
 						answered++
 					}
 				}
@@ -509,7 +509,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 		if g, _ := r.Test.Node("S/L/M/g"); g.Outcome != kahn.TestAuto {
 			t.Errorf("%+v", g)
 		}
-		// The gate waits because it is unmocked. The run then continues in the same test mode.
+		// The gate waits because Unmock names it. The run then continues in the same test mode.
 		mode.Unmock = append(mode.Unmock, "S/L/M/g", "S/L/M/no")
 		mode.Assertions = nil
 		r = pause(t, g, takes(ms), mode)

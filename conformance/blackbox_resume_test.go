@@ -154,7 +154,7 @@ func TestBlackBoxResume(t *testing.T) {
 			step := k.record(c.count(takes(10 * ms)))
 			r := pause(t, g, step, opts...)
 			lives := 1
-			for ; r.Status == kahn.RunSuspended && lives < 20; lives++ { // each life answers one node
+			for ; r.Status == kahn.RunSuspended && lives < 20; lives++ { // one waiting node is answered before each life
 				r = r.resume(g, step, map[string]any{r.Waiting[len(r.Waiting)-1].Node: lives}, opts...)
 			}
 			r.expect("S:ok A:ok P:ok Q:ok E:ok", "completed")
@@ -175,7 +175,7 @@ func TestBlackBoxResume(t *testing.T) {
 		m := mapped("M", numbers(3), kahn.Map{ToleratedCount: 2})
 		m.Sub = item
 		g := graph(subgraph("S", graph(m)), after("A", "S"))
-		step := takes(10 * time.Minute) // the items' x run one after the other: the deadlines are 70, 80 and 90 minutes after the start
+		step := takes(10 * time.Minute) // the nodes x of the items run one after the other, so the deadlines are 70, 80 and 90 minutes after the start
 		r := pause(t, g, step, kahn.Limit(1))
 		r.waits(paths3("S/M[%d]/g")...)
 		begin := r.Start
@@ -478,7 +478,7 @@ func TestBlackBoxLives(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(4500 * ms) // the last y of "working" are running
+		time.Sleep(4500 * ms) // the last nodes y of the run "working" are running
 		for id, want := range map[string]kahn.RunStatus{"waiting": kahn.RunSuspended, "working": kahn.RunRunning, "pending": kahn.RunPending} {
 			if run, ok := rn.Run(id); !ok || run.Status() != want {
 				t.Errorf("%s is %v", id, run.Status())
@@ -582,7 +582,7 @@ func TestBlackBoxLives(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				writes++
-				bad := writes%3 == 0 // the first write of a life never fails: the run would be left
+				bad := writes%3 == 0 // the first write of a life never fails, since the run would then be left at once
 				return storetest.Fault{Latency: ms, Before: bad && !lost, After: bad && lost}
 			})
 			tests := 0
@@ -597,7 +597,7 @@ func TestBlackBoxLives(t *testing.T) {
 				signals := map[string]any{}
 				if life > 0 {
 					for i, w := range r.Waiting {
-						if i != 1 || len(r.Waiting) < 3 { // the second of three is answered later
+						if i != 1 || len(r.Waiting) < 3 { // while three nodes wait, the second gets no answer
 							signals[w.Node] = "yes"
 						}
 					}

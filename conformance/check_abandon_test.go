@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// When a node is stopped, the run waits for the node's guard or merge until the grace ends, and then abandons the call. Its late result is
-// dropped.
+// When a node is stopped, the run waits for the node's guard or merge until the grace ends, and then abandons the call. The run drops a result
+// that arrives later.
 func TestChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -87,8 +87,8 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// A guard or a merge that does not return does not delay Leave. The run abandons the call after the grace, and the process that continues the run
-// calls the function again.
+// If a guard or a merge hangs, a run can still be left: it abandons the call after the grace. The process that continues the run calls the
+// function again.
 func TestChecksThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	leave := func(run *kahn.Run) { run.Leave() }
@@ -185,8 +185,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
-// A condition's test that does not return does not delay leaving a run, whichever call leaves it. The test is abandoned after the grace, and
-// called again when the run continues.
+// If the Test of a condition hangs, a run can still be left, by Leave, by Shutdown or because the caller's context ends. The run abandons the Test
+// after the grace, and calls it again when the run continues.
 func TestConditionsThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"Leave", "Shutdown", "the caller's context"} {
@@ -362,7 +362,7 @@ func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// A loop's test that does not return does not delay leaving the run. The test is called again when the run continues.
+// If the test of a loop hangs, the run can still be left. The test is called again when the run continues.
 func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -438,7 +438,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
-						if stored && end == "cancel" { // the run had been left: the cancel was posted, and stops the nodes that have not ended
+						if stored && end == "cancel" { // the run had been left, so Cancel posted a request, which now stops the nodes that have not ended
 							posted, err := inStore.LoadRequests(t.Context(), "r", 0, 10)
 							require.NoError(t, err)
 							require.Len(t, posted, 1)

@@ -165,7 +165,7 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 	x.Called(s)
 	x.Mu.Unlock()
 	d, early, fate, yields := time.Duration(1+r.IntN(20*int(ms))), r.IntN(2) == 0, r.IntN(14), r.IntN(2) == 0
-	if x.cuts && fate == 0 { // NoEffect would count for its own attempt, but not for interrupted attempts
+	if x.cuts && fate == 0 { // NoEffect speaks only for the attempt that returns it, but an interrupted attempt may have had an effect
 		fate = 1
 	}
 	if early && fate != 0 {
@@ -229,7 +229,7 @@ func (x *exactWorld) undoes(ctx context.Context, s *kahn.Step) error {
 	return err
 }
 
-// sagaAct is what the host of a saga does to the run, and when.
+// sagaAct is an action of the host of a saga on the run, and the time of the action.
 type sagaAct struct {
 	at  time.Duration
 	act func(*kahn.Run)
@@ -312,7 +312,7 @@ type sagaCall struct {
 	yield   time.Duration
 	end     func(stopped error) (any, error)
 	stopped error
-	instant bool // whether the call takes no time, as a call that returns a graph: each life makes the call again
+	instant bool // whether the call takes no time, like a call that returns a graph; each life repeats such a call
 }
 
 func (d *sagaDesk) open(from *kahn.Snapshot) {

@@ -129,7 +129,7 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 }
 
 // A compensation two composites deep has failed, and an operator repeats it or declares it done. The process dies before the repair ends, and
-// another process continues the run: it calls the step of the expanded node again for its graph.
+// another process continues the run: it calls the step of the expanded node again to get the graph.
 func TestRepairsInsideAfterCrash(t *testing.T) {
 	const path = "S/E/pay"
 	for _, expands := range []bool{false, true} {

@@ -14,14 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A compensation fails if its process dies during it more than MaxCrashes times in a row. The MaxCrashes of a node overrides the option. An
-// attempt that ends, or that is interrupted because the run is left, is not a crash. If an operator repeats the compensation, the count begins at
-// 0.
+// A compensation fails if the process dies during the compensation more than MaxCrashes times in a row. The MaxCrashes of a node overrides the
+// option. An attempt that ends, or that is interrupted because the run is left, is not a crash. If an operator repeats the compensation, the count
+// begins at 0.
 func TestMaxCrashesOfCompensations(t *testing.T) {
 	const dies, leaves, fails, succeeds = "dies", "leaves", "fails", "succeeds"
 	for _, row := range []struct {
 		name  string
-		lives []string // how the attempt of each life to undo the node ends
+		lives []string // by life: how the attempt to undo the node ends
 		most  int      // MaxCrashes of the run
 		own   int      // MaxCrashes of the node
 		want  kahn.Compensation
@@ -99,7 +99,7 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 	}
 }
 
-// If a process leaves a run that is undoing nodes, the running compensations end, or are interrupted when the Runner's patience ends. No other
+// If a process leaves a run that is undoing nodes, the running compensations end, or are interrupted when the context of Shutdown ends. No other
 // compensation begins. The next process performs the remaining compensations, then the cleanup nodes and the end node.
 func TestCompensatingRunIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
@@ -196,7 +196,7 @@ func TestCancelledRunThatUndoesIsLeft(t *testing.T) {
 	}
 }
 
-// If the Serve of a process ends while a run undoes nodes, the process leaves the run, and another process that serves the store continues.
+// If Serve ends in a process while a run undoes nodes, the process leaves the run. Another process that serves the store continues the run.
 func TestServeEndsWhileCompensating(t *testing.T) {
 	inBubble(t, "serve", func(t *testing.T) {
 		var l undoLog

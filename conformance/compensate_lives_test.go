@@ -167,8 +167,8 @@ func TestExpandedNodeIsUndoneInOneLife(t *testing.T) {
 	}
 }
 
-// A step adds nodes in one iteration of a loop, and the loop fails in a later iteration. These nodes are undone, wherever the process dies in
-// between.
+// A step adds nodes in one iteration of a loop, and the loop fails in a later iteration. The added nodes are undone, at
+// whichever point the process dies.
 func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {

@@ -179,7 +179,7 @@ func TestCompensationKinds(t *testing.T) {
 	require.Nil(t, res)
 }
 
-// A composite with a Compensate function needs no step function to be undone, nor do its nodes if all are mocked.
+// Undoing a composite with a Compensate function needs no step function. Its nodes need none either if all of them are mocked.
 func TestCompensatedCompositeOfMocks(t *testing.T) {
 	t.Parallel()
 	whole := subgraph("W", graph(kahn.Node{ID: "x"}))

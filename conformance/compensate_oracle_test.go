@@ -36,8 +36,8 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 	return res, wrong
 }
 
-// Random graphs, outcomes and stops: each effect is compensated or reported, the order of compensations is reverse, and a run that completes
-// undoes nothing.
+// The test performs random graphs with random outcomes and stops. Each effect is compensated or reported, nodes are compensated in reverse order,
+// and a run that completes undoes nothing.
 func TestSagas(t *testing.T) {
 	for depth := range 3 {
 		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) { sagasOf(t, depth) })

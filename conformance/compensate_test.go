@@ -187,8 +187,8 @@ func TestCompensationBeforeCleanup(t *testing.T) {
 	})
 }
 
-// All nodes have completed, and then the end node fails or its verdict fails the run: the completed nodes are undone. An end node cannot complete
-// a run that was undone.
+// If all nodes have completed, and then the end node fails or its verdict fails the run, the completed nodes are undone. If nodes were undone, an
+// end node cannot complete the run.
 func TestCompensationAndVerdicts(t *testing.T) {
 	for name, end := range map[string]kahn.StepFunc{
 		"verdict": succeeds(kahn.EndVerdict{Status: kahn.RunFailed}),
@@ -289,7 +289,7 @@ func undoneStatuses(r trial) string {
 	return strings.Join(parts, " ")
 }
 
-// A stop of the run begins compensations, but does not interrupt running ones. A second AbortAll does.
+// A stop of the run begins compensations, but does not interrupt running ones. A second AbortAll interrupts them.
 func TestCompensationAndStops(t *testing.T) {
 	waits := func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
 	for name, stop := range map[string]func(*kahn.Run, context.CancelFunc){
@@ -396,7 +396,8 @@ func TestCompensationTakesSlots(t *testing.T) {
 	})
 }
 
-// The run's step function undoes a node: it sees the kind and config of the compensation, and another idempotency key. Middleware sees the same.
+// With CompensateBy, the run's step function undoes the node. It gets the kind and config of the compensation, and another idempotency key than
+// for the step. Middleware gets the same.
 func TestCompensationByKind(t *testing.T) {
 	bothModes(t, "kind", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog

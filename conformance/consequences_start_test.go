@@ -51,8 +51,8 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestAdmittedAfterStoreError: the store gets the acceptance of a node's inputs while the step runs. If this write fails, events and Result show
-// that the attempt has not begun.
+// TestAdmittedAfterStoreError: the run records in the store that a node's inputs were accepted, while the step already runs. If this write
+// fails, events and Result show that the attempt has not begun.
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
 		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {

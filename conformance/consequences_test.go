@@ -386,7 +386,7 @@ func TestMixedOrigins(t *testing.T) {
 	}
 }
 
-// TestLeavesRule: edge cases of the status rule that judges leaves only. A run with bad leaves has failed if no node was cancelled. An end node
+// TestLeavesRule: edge cases of the status rule that judges leaves only. A run with bad leaves has failed if no leaf was cancelled. An end node
 // that fails does not turn a cancelled run into a failed run.
 func TestLeavesRule(t *testing.T) {
 	stop := func(f func(*kahn.Run)) func(*kahn.Run) {

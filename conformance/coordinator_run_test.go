@@ -151,7 +151,7 @@ func TestCoordinatorObserved(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[0], "event sink disabled: panic: sink")
 }
 
-// Guards and tests of the plan are evaluated by the Coordinator; their panics are contained.
+// The Coordinator itself calls guards, tests and fallbacks. A panic of such a function fails only its node.
 func TestCoordinatorEvaluates(t *testing.T) {
 	c := coordinate(t, graph(
 		kahn.Node{ID: "t", Test: func(kahn.View) (any, error) { panic("test") }},

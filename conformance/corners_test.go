@@ -136,8 +136,8 @@ func TestCleanupWithItsOwnRule(t *testing.T) {
 	})
 }
 
-// Encoding a snapshot does not change it. A run that continues from it in the same process has the same payload value, including fields that JSON
-// omits.
+// Encoding a snapshot does not change the snapshot. A run that continues from it in the same process has the same payload value, including fields
+// that JSON omits.
 func TestEncodingKeepsThePayload(t *testing.T) {
 	type parcel struct {
 		ID   int
@@ -262,7 +262,7 @@ func TestPathsThatLookAlmostRight(t *testing.T) {
 	})
 }
 
-// A map is degraded if one of its items is degraded, and so is the run.
+// If one item of a map is degraded, the map and the run are degraded, too.
 func TestDegradedItem(t *testing.T) {
 	for _, bad := range []int{0, 1, 2} {
 		bothModes(t, fmt.Sprint("item ", bad), func(t *testing.T, mode kahn.Mode) {
@@ -347,7 +347,7 @@ func TestManyBoundariesAboveANode(t *testing.T) {
 	}
 }
 
-// Reporting a check of a node that waits for no check has no effect, and is counted as stale.
+// If a coordinator reports a check for a node that waits for none, the report has no effect and counts as stale.
 func TestStaleChecksAreCounted(t *testing.T) {
 	p := compiled(t, graph(after("A")))
 	st, err := kahn.NewState(p)

@@ -432,8 +432,8 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	return out, nil
 }
 
-// beginning marks what a step saw when it was called. Other nodes may end before the step returns, but a [kahn.Call] contains the state at its
-// beginning.
+// beginning marks what a step saw when it was called. Other nodes may end before the step returns, but a [kahn.Call] contains the state at
+// the beginning of the call.
 const beginning = ", when it began"
 
 // atHome is the step of a run by Execute: it takes time.

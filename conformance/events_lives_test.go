@@ -165,7 +165,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 
 // TestEventsOfCrashes lets the store fail at each write of random runs in turn, as if the process died there, and continues from the stored run.
 // The confirmed events of the first life and the events of the second life must form one stream, and the nodes must have the statuses of an
-// uninterrupted run. The store and the host's code take random times, since these decide what a transaction contains.
+// uninterrupted run. The store and the host's code take random times, because their timing decides what a transaction contains.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes, seams := size(8, 2, 400), 0, 0

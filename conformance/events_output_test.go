@@ -127,7 +127,7 @@ type halfWritten struct{ kahn.Types }
 
 func (halfWritten) Encode(any) (json.RawMessage, error) { return json.RawMessage(`{"name":`), nil }
 
-// slowCodec is a codec that asks the run for its counts. If it were called under the run's lock, this would deadlock.
+// slowCodec is a codec that asks the run for its counts. If the run called the codec under the run's lock, the call would deadlock.
 type slowCodec struct {
 	kahn.Types
 	run func() *kahn.Run

@@ -198,7 +198,7 @@ func TestScenarioEvents(t *testing.T) {
 	})
 }
 
-// The trace id of a run without a given trace is the digits of its run id if this is a UUID, and otherwise a hash of the run id.
+// If the host gives no trace, the trace id of a run comes from the run id: the digits of a UUID, or a hash of any other id.
 func TestTraceID(t *testing.T) {
 	for id, want := range map[string]string{
 		"018f3c1e-7a2b-7c3d-8e4f-5a6b7c8d9e0f": "018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f",
@@ -331,7 +331,8 @@ func TestEventChecker(t *testing.T) {
 	}
 }
 
-// Allocations for events, per node: without readers none; with a sink one for node.completed, and one block of the log per 64 events.
+// Without readers of events, a run allocates nothing for events. With a sink, it allocates once per node, for node.completed, and one block of the
+// log per 64 events.
 func TestAllocationsOfEvents(t *testing.T) {
 	const nodes = 1000
 	var g kahn.Graph

@@ -14,12 +14,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// lifeOfExpansion says what the step of an expanded node does in one life of the run.
+// lifeOfExpansion describes one life of a run with an expanded node: what happens while the node's step is called, or after it.
 type lifeOfExpansion byte
 
 const (
-	dying   lifeOfExpansion = 'd' // the process dies while it is called
-	leaving lifeOfExpansion = 'l' // the run is left while it is called
+	dying   lifeOfExpansion = 'd' // the process dies while the step is called
+	leaving lifeOfExpansion = 'l' // the run is left while the step is called
 	inner   lifeOfExpansion = 'i' // the step returns its graph, and the process dies while a node inside runs
 	whole   lifeOfExpansion = 'w' // the step returns its graph, and the process does not die
 )
@@ -125,8 +125,8 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 	}
 }
 
-// TestTimedOutExpansionAfterACrash: an attempt times out, and the process dies while a node inside is still stopping. The outer node ends as
-// timed out, however the nodes inside end, whether it was expanded or has a sub-graph.
+// TestTimedOutExpansionAfterACrash: an attempt times out, and the process dies while a node inside is still stopping. The outer node, which
+// was expanded or has a sub-graph, ends as timed out, however the nodes inside end.
 func TestTimedOutExpansionAfterACrash(t *testing.T) {
 	t.Parallel()
 	late := func() *kahn.Graph { // x ignores its context

@@ -25,26 +25,26 @@ func paced(other map[string]time.Duration) kahn.StepFunc {
 	}
 }
 
-// slow declares a node for the function paced.
+// slow returns a node whose Kind is the time that its step takes under paced.
 func slow(id, took string, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Kind: took, After: sources}
 }
 
-// moment is a time in a run, and the forecast that the run makes then.
+// moment is a time in a run, and the expected forecast of the run at this time.
 type moment struct {
 	at    time.Duration
 	left  time.Duration // -1 for no forecast
 	waits bool
 }
 
-// foretells checks the forecasts of a run at some moments, and cancels the run.
+// foretells starts a run, checks its forecasts at the given moments, and cancels the run.
 func foretells(t *testing.T, g *kahn.Graph, step kahn.StepFunc, moments []moment, opts ...kahn.Option) {
 	t.Helper()
 	r, err := kahn.Start(t.Context(), g, step, opts...)
 	require.NoError(t, err)
 	agrees(t, r, moments)
 	r.Cancel()
-	_, _ = r.Wait() // it was cancelled, if it has not ended before
+	_, _ = r.Wait() // the error depends on whether the run ended before Cancel
 }
 
 // agrees checks the forecasts of a run that begins now.
@@ -228,7 +228,7 @@ func TestForecast(t *testing.T) {
 			return kahn.Node{ID: id, Kind: "10ms", After: sources, Estimate: d}
 		}
 		foretells(t, graph(declared("a", 30*ms), declared("b", 5*ms, "a")), paced(nil), []moment{{4 * ms, 31 * ms, false}, {14 * ms, 1 * ms, false}})
-		foretells(t, graph(declared("a", 30*ms), declared("b", 0, "a")), paced(nil), []moment{{4 * ms, -1, false}}) // of b nothing is known
+		foretells(t, graph(declared("a", 30*ms), declared("b", 0, "a")), paced(nil), []moment{{4 * ms, -1, false}}) // the run has no estimate for b
 		foretells(t, graph(declared("a", 0), declared("b", 20*ms, "a")), paced(nil), []moment{{4 * ms, -1, false}, {14 * ms, 16 * ms, false}})
 		foretells(t, graph(slow("a", "10ms"), slow("b", "10ms", "a")), paced(nil), []moment{{0, -1, false}})
 		items := kahn.Node{ID: "M", Kind: "10ms", Params: map[string]any{"list": []int{7, 9}}, Map: &kahn.Map{Over: "list", Limit: 1, Estimate: func(item any) time.Duration { return time.Duration(item.(int)) * ms }}}
@@ -242,7 +242,7 @@ func TestForecast(t *testing.T) {
 		try(t, g, takes(500*ms), contrary)
 		foretells(t, g, paced(nil), []moment{{4 * ms, 26 * ms, false}}, kahn.Estimates(before.Result), contrary)
 		g.Add(slow("c", "10ms", "b"))
-		foretells(t, g, paced(nil), []moment{{4 * ms, -1, false}}, kahn.Estimates(before.Result), contrary) // the History only learns
+		foretells(t, g, paced(nil), []moment{{4 * ms, -1, false}}, kahn.Estimates(before.Result), contrary) // with the option Estimates, the History supplies no estimates; it only learns from the run
 	})
 
 	inBubble(t, "a node that the History does not know counts as its kind, or as all nodes", func(t *testing.T) {
@@ -299,7 +299,8 @@ func TestForecast(t *testing.T) {
 	})
 }
 
-// TestEstimateOfNode: what is declared counts, then what was learned under the node's own path; a guess from other nodes does not.
+// TestEstimateOfNode: Estimate returns the declared duration or, without one, the duration learned for the node's own path. It does not guess from
+// other nodes. The option Estimates takes precedence over the declared duration.
 func TestEstimateOfNode(t *testing.T) {
 	inBubble(t, "by path", func(t *testing.T) {
 		inner := graph(slow("x", "10ms"))

@@ -27,12 +27,12 @@ type leftRun struct {
 	graph    func() *kahn.Graph
 	step     kahn.StepFunc
 	opts     []kahn.Option
-	crash    time.Duration // when the file of the crash was written
+	crash    time.Duration // the time in the run at which the file of the crash was written
 	statuses string        // expected at the end of the run
 	status   kahn.RunStatus
 	degraded bool
 	output   string              // expected from the last node
-	calls    map[string][]string // the steps that the next life must call, by the moment at which the run was saved
+	calls    map[string][]string // the steps that the next life must call, for a run that crashed and for a run that was suspended
 }
 
 var leftRuns = map[string]leftRun{

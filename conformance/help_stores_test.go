@@ -42,7 +42,7 @@ func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (st
 	return a, err
 }
 
-// replay returns a store with only the first writes, as if the process had died after them.
+// replay returns a store with only the first writes, as if the process had died after these writes.
 func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	t.Helper()
 	copied := new(journal)
@@ -330,7 +330,7 @@ func (s *served) status(t *testing.T, id string) kahn.RunStatus {
 	return r.Status
 }
 
-// service serves graphs over the store of a test.
+// service returns a Service that serves graphs over the store.
 func (s *served) service(graphs ...*kahn.Graph) kahn.Service {
 	x := kahn.Service{Store: s, OnError: s.told, Poll: 300 * time.Millisecond} // at the default interval an hour in a bubble would take 72,000 calls
 	for _, g := range graphs {
@@ -364,7 +364,7 @@ func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	return trial{res, t, err, rec.all()}
 }
 
-// mortal is a store in which a dying process writes. Once dead is set, calls no longer reach the store.
+// mortal is the store of a process that dies. After the death, when dead is set, calls no longer reach the store.
 type mortal struct {
 	eternal
 	dead atomic.Bool

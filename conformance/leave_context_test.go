@@ -175,8 +175,7 @@ func TestCancelWithContext(t *testing.T) {
 	})
 }
 
-// A durable run whose caller's context has ended is being left. If the run is cancelled before its last record is
-// written, it ends as cancelled.
+// A durable run is left when the caller's context ends. If the run is cancelled before its last record is written, it ends as cancelled.
 func TestStopAfterContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
@@ -274,7 +273,7 @@ func TestContextOfPendingRun(t *testing.T) {
 	}
 }
 
-// Callers that have joined the run of a key keep the run when the context of the first caller ends.
+// If other callers have joined the run of a key, the run continues when the context of the first caller ends.
 func TestJoinersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, calls, step := slowChain()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestLivesAfterLives cuts runs repeatedly: a run continues from a snapshot, or a store, of a run that had itself been continued.
+// TestLivesAfterLives interrupts runs repeatedly: a run continues from a snapshot, or a store, of a run that had itself been continued.
 func TestLivesAfterLives(t *testing.T) {
 	t.Parallel()
 	graphs := size(7, 2, 400)
@@ -72,7 +72,7 @@ func TestEarlyJoinOfDifferentModes(t *testing.T) {
 	for _, j := range []kahn.Node{step, composite} {
 		g := graph(kahn.Node{ID: "A", Do: takes(10 * ms)}, kahn.Node{ID: "B", Do: takes(100 * ms)}, j)
 		for _, row := range []struct {
-			modes []kahn.Mode // of the lives: the first one is cut when A has ended and B has not
+			modes []kahn.Mode // by life; the first life is interrupted when A has ended and B has not
 			want  string
 		}{
 			{[]kahn.Mode{kahn.Eager}, a}, {[]kahn.Mode{kahn.Waves}, both},

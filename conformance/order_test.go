@@ -477,8 +477,8 @@ func TestPutOffResultIsInTime(t *testing.T) {
 	})
 }
 
-// With one slot, an alarm makes a condition due at the instant at which a step returns. The condition is evaluated before the step's result is
-// processed, even if the test takes long.
+// With one slot, the timeout of a gate makes a condition due at the instant at which a step returns. The condition is evaluated before the step's
+// result is processed, even if the test takes long.
 func TestOneSlotResultWaitsForTest(t *testing.T) {
 	for name, more := range map[string]kahn.Node{"one graph": after("B", "A"), "a graph with a composite": subgraph("B", graph(after("x")), "A")} {
 		inBubble(t, name, func(t *testing.T) {
@@ -494,8 +494,8 @@ func TestOneSlotResultWaitsForTest(t *testing.T) {
 	}
 }
 
-// With one slot, a check counts as a node of priority 0 without a path. An item of a map that is expected to take no time, and becomes due at the
-// same time as a check, precedes the check if the map was declared first.
+// With one slot, a check counts as a node of priority 0 without a path. An item that is expected to take no time, and becomes due at the same time as a
+// check, precedes the check if the item's map was declared first.
 func TestOrderOfAnItemAndACheck(t *testing.T) {
 	for _, mapFirst := range []bool{true, false} {
 		inBubble(t, fmt.Sprint("the map first ", mapFirst), func(t *testing.T) {

@@ -131,7 +131,7 @@ func withoutOutlasting(warnings []error) []error {
 	return slices.DeleteFunc(slices.Clone(warnings), func(err error) bool { return errors.Is(err, kahn.ErrGateOutlasts) })
 }
 
-// A gate in a loop whose deadline is later than the run's causes one warning.
+// If the deadline of a gate in a loop is later than the deadline of the run, the run has one warning.
 func TestGateOutlastsRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := (&kahn.Graph{Name: "in"}).Add(kahn.Node{ID: "ok?", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Minute, OnTimeout: kahn.GateLabel}},

@@ -269,7 +269,7 @@ func TestRateProblems(t *testing.T) {
 	}
 }
 
-// StateRates: a State tells its coordinator when the next rate token is available.
+// TestStateRates: a State tells its coordinator when the next rate token is available.
 func TestStateRates(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C"))
 	p, err := g.Compile()

@@ -43,8 +43,8 @@ func TestAdoptOracle(t *testing.T) {
 	})
 }
 
-// oracle calls f for many seeds, and adds up the numbers of runs that f has repeated and cut. It fails if either number is less than half of the number of
-// seeds.
+// oracle calls f for many seeds, and adds up the numbers of runs that f repeated and interrupted. It fails if either sum is less than half of the
+// number of seeds.
 func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	t.Helper()
 	again, cuts := 0, 0

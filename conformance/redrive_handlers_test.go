@@ -184,7 +184,7 @@ func status(res *kahn.Result, id string) kahn.Status {
 	return n.Status
 }
 
-// A Runner performs the redrive only with the option DespiteHandlers. The option does not affect other runs.
+// A Runner performs a redrive that repeats a handled failure only with the option DespiteHandlers. The option does not affect other runs.
 func TestRedriveHandlersOfRunner(t *testing.T) {
 	t.Parallel()
 	healed := false
