@@ -32,14 +32,14 @@ type Service struct {
 	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
 	// process should set the same bound. If KeyRunsOf is set, the bound for a key is its result. Serve calls KeyRunsOf each time that it needs a
 	// bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired, and
-	// counts only leases that have not expired: the places of a dead process are free when its leases expire. Runs that rest or are not due take
-	// no places. While all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
+	// counts only leases that have not expired: the places of a dead process are free when its leases expire. Runs that are at rest or not due
+	// take no places. While all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is the time for which a run with nothing to do keeps its place. If its next backoff, pause, [SuspendUntil] or deadline ends later
-	// than that, the run is left, and continues here or in another process when it is due. Meanwhile it does not count towards MaxRuns, and costs
-	// one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if a Timeout bounds one of its
-	// composites, or if its rates will not have all their tokens again when the run is due.
+	// RestAfter is the time for which a run with nothing to do keeps its place. If the next backoff, pause, [SuspendUntil] or deadline of the run
+	// ends later than that, Serve leaves the run. The run continues here or in another process when it is due. Meanwhile it does not count
+	// towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if
+	// a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:
 	// the Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored
@@ -108,15 +108,15 @@ const (
 
 // Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
 // is first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them performs each run;
-// if it dies, another process continues the run after the lease has expired. Serve does not use runs of workflows and plans that it does not
-// perform. docs/durable.md describes how runs rest, and how runs that cannot begin are tried again.
+// if it dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not among
+// s.Workflows. docs/durable.md describes how runs come to rest, and how Serve tries runs that could not begin again.
 //
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs that Serve has begun
 // continue until Shutdown: their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
 // errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a
 // negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The error matches
 // [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the
-// schema; Serve returns this error when the runs that it has begun have ended or rest.
+// schema; Serve returns this error when the runs that it has begun have ended or are at rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -175,7 +175,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns the number of runs that may begin now, but at most most.
+// free returns the number of runs that may begin now, but no more than most.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -232,7 +232,7 @@ type workload struct {
 	now  atomic.Int64
 }
 
-// room returns the number of runs of the workflow that may begin now, but at most most.
+// room returns the number of runs of the workflow that may begin now, but no more than most.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -440,7 +440,7 @@ func (v *serving) retain(ctx context.Context) {
 	}
 }
 
-// watchRequests wakes the loop when a request is posted for a run, since a resting run is then due.
+// watchRequests wakes the loop when a request is posted for a run, since a run at rest is then due.
 func (v *serving) watchRequests() (stop func(), err error) {
 	in, ok := v.service.Store.(store.Inbox)
 	if !ok {
@@ -565,7 +565,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, but at most most.
+// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, but no more than most.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {

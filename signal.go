@@ -262,8 +262,8 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits until the effects on the run's signals were notified of the end of the run, but at most for the grace. It returns the errors of
-// the effects.
+// observed waits, at most for the grace, until the effects on the run's signals were notified of the end of the run. It returns the errors of the
+// effects.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one moment. For every node that is not idle it contains the status, attempts, output, errors, branches taken
-// and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another one.
-// It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// Snapshot is the state of a run at one point in time. For every node that is not idle it contains the status, attempts, output, errors, branches
+// taken and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another
+// one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
 // A Snapshot also contains the nodes inside composites, at any depth: of the last attempt and, for a loop, of the current iteration, together
 // with the output of the previous iteration. It contains earlier iterations only if their nodes may have to be undone. It contains the nodes
@@ -148,7 +148,8 @@ type insideState struct {
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the nested run completed but the attempt of its composite failed. Such a composite is undone as a whole.
+	// Whole reports whether the nested run completed but the attempt of its composite failed. Undoing the nodes inside then does not change the
+	// verdict of the nested run.
 	Whole bool `json:"whole,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node returned. Redo describes which nodes run again in that graph, after the
 	// step has returned it again, see [Redrive].
@@ -203,7 +204,8 @@ type nodeState struct {
 	// Asked are the failed nodes about whose status or error a condition has asked. It is nil, not empty, for a condition that follows no
 	// failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
-	// Epoch is set if the run was redriven with KeepDescendants. It is the epoch in which the node has ended or will end.
+	// Epoch is set if the run was redriven with KeepDescendants, RepeatCompensations or CompensatedByHand. It is the epoch in which the node has
+	// ended or will end.
 	Epoch    int       `json:"epoch,omitempty"`
 	Attempts int32     `json:"attempts,omitempty"` // as in events
 	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
@@ -392,8 +394,8 @@ func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 // Epoch returns the epoch of the run: 1, plus one for each [Redrive].
 func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken before the run ended or rested. A
-// run that resumes from it continues as after a crash: attempts that were running are repeated.
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken before the run ended or was
+// suspended. A run that resumes from it continues as after a crash: attempts that were running are repeated.
 func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 
 // StopRequest returns the first request to stop the run, like Result.StopRequest, or the zero Request if there was none.
@@ -725,7 +727,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // these nodes could end only by calls of steps
+	if !x.ended() { // the other nodes could end only by calls of steps, but the reader calls no step
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode

@@ -238,8 +238,8 @@ func (in *insideState) isPastUndone() bool {
 	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
 }
 
-// beginsAnew reports whether an undone node begins again as a whole. It does if the node itself was undone, or if nodes in an earlier iteration
-// of a loop were.
+// beginsAnew reports whether an undone node begins again as a whole. It does if the node itself was undone, or if the node is a loop and a node
+// in an earlier iteration was undone.
 func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
@@ -732,13 +732,13 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 }
 
 // Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID], and the old
-// run's inputs unless it is given others. A node keeps its result, and the nodes inside it their results, if it completed, was skipped or was
-// superseded, and if its declaration, its in-edges and the nodes inside it are unchanged. The graph may be another one. All other nodes run, and
-// so do the named nodes (nodes lists paths) and every node that follows a node that runs. Composites that have not completed continue inside, as
-// in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded node keeps its result, the nodes inside it are not stored
-// again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed.
-// The error matches [ErrUnknownNode] if a name is unknown.
-// functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
+// run's inputs unless it is given others. The graph may differ from the graph of the other run. A node and the nodes inside it keep their results
+// if the node completed, was skipped or was superseded, and if its declaration, its in-edges and the nodes inside it are unchanged. All other
+// nodes run. The named nodes (nodes lists paths) and all nodes that follow a node that runs also run. Composites that have not completed continue
+// inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded node keeps its result, the nodes inside it are
+// not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have
+// changed. The error matches [ErrUnknownNode] if a name is unknown.
+//
 // Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
 // transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches
 // [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent come only from

@@ -210,7 +210,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
 	if in.redone = ended || a.any(); ended {
-		n.Dormant = false // a composite that has not ended stays dormant, and is woken as by a signal
+		n.Dormant = false // a dormant composite that has not ended stays dormant until a node inside can continue, see continueWaits
 	}
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
@@ -395,7 +395,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 				origin = o
 			}
 			if h.kept[i] != nil {
-				r.wake(r.now()) // the stop ends this node, so the run does not rest
+				r.wake(r.now()) // the stop ends this node, so the run is not suspended
 			}
 			if err := s.StopNode(ref, n.Cause, origin, machine.StopAsking); err != nil {
 				s.NoteBug(err)

@@ -71,7 +71,7 @@ type restoration struct {
 	crashed bool // whether the snapshot was taken before the end of the run
 	anew    bool // whether waves begin again: nodes are redriven, or the run had ended
 
-	answered takenSignals // the signals with IDs that were accepted before the run is continued, and those in its options
+	answered takenSignals // the signals with IDs that the run accepted before it is continued, and the signals with IDs in its options
 
 	stored *store.Run // for a run in a store
 	taken  takenBack  // the data that a redrive removes from the store
@@ -571,7 +571,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 	return h, nil
 }
 
-// maxStored is the greatest value of the counters in a snapshot. It leaves room for counting on.
+// maxStored is the greatest value of the counters in a snapshot. A continuing run can count on from this value without an overflow.
 const maxStored = 1 << 30
 
 // sound reports whether the state of a node is consistent enough to make its word: other programs may have written the file.

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The names of package machine under which hosts of [Execute] can use them without importing that package.
+// This file gives the types and constants of package machine names in this package, so that callers of [Execute] need not import package machine.
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
@@ -92,9 +92,9 @@ type Compensation = machine.Compensation
 // The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.
 const (
 	CompensationNone    Compensation = machine.CompensationNone    // no node is undone
-	CompensationRunning Compensation = machine.CompensationRunning // the undoing has begun, or waits for its turn
+	CompensationRunning Compensation = machine.CompensationRunning // the node is being undone, or waits for its turn
 	CompensationDone    Compensation = machine.CompensationDone    // the node was undone
-	CompensationFailed  Compensation = machine.CompensationFailed  // the undoing has failed permanently
+	CompensationFailed  Compensation = machine.CompensationFailed  // the node could not be undone
 )
 
 // The kinds of skip.
@@ -117,7 +117,7 @@ const (
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X,
 // dead, because another branch was taken; or F, failed. The rules count these classes over the control edges; a data-only edge delays a node and
 // has no class. Rules that also exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see [Plan.Edges]:
-// under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any edge.
+// under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any other edge.
 type Join = machine.Join
 
 // The join rules. Rules marked "early" may decide before all edges have resolved; a skip is decided only when all edges have resolved.
@@ -140,8 +140,8 @@ const (
 const (
 	// SkipCascade keeps N edges neutral: a node whose inputs were all skipped is skipped, and a node with at least one other input runs.
 	SkipCascade machine.SkipMode = machine.SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for its own reason. If the reason is a branch that
-	// was not taken, the N edge stays neutral, so the nodes further down that branch do not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch that was not taken.
+	// If the reason is such a branch, the N edge stays neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
 	// SkipStrict skips an AllSucceeded node if at least one of its edges is N or X, provided that none is F.
 	SkipStrict machine.SkipMode = machine.SkipStrict

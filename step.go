@@ -31,7 +31,7 @@ type StepFunc func(ctx context.Context, s *Step) (any, error)
 // A Step may be kept after the function has returned, but then its context has ended. Its methods may be called from any goroutine.
 type Step struct {
 	run     *Run
-	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
+	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
 	ref     machine.Ref
 	attempt int32
 	state   atomic.Uint32 // a stepState; the goroutine that changes it from stepActive has ended the attempt's context
@@ -130,7 +130,7 @@ func (s *Step) known() *Step {
 	return s
 }
 
-// stepFlags is fixed before the step is called.
+// stepFlags are properties of an attempt. They do not change after the step is called.
 type stepFlags uint8
 
 const (
@@ -139,7 +139,7 @@ const (
 	stepAdmitting                         // the inputs of the node are checked before the attempt starts
 	stepFallback                          // an attempt of the fallback
 	stepCrashed                           // the node is doomed, see Run.doomed: only its fallback is called
-	stepAgain                             // the step is called for the graph that it returned before the run was continued
+	stepAgain                             // the step is called again only to get the graph that it returned before the run was continued
 	stepUndo                              // the attempt undoes the node
 	stepMemo                              // the run records the inputs that the step reads, see Memo
 )
@@ -604,7 +604,7 @@ func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 		s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	}
 	x := s.ctx.Load()
-	if x.timeout == nil { // otherwise a stop has made this attemptContext without an alarm
+	if x.timeout == nil { // the attemptContext was made without an alarm, or the alarm was disarmed
 		x.timeout = &alarm{}
 	}
 	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}
@@ -746,8 +746,8 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error that the step must return:
-// the node waits, suspended, until the run has ended. Then the step is entered again, in the same attempt, and AwaitRun returns the status:
+// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error that the step must return: the
+// node waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {

@@ -84,7 +84,7 @@ type ViewData struct {
 	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	asks *asking // replaces Root and Nodes in the View of a guard or a condition beside a State; otherwise nil
+	asks *asking // replaces Root and Nodes in the View of a guard or a condition that Plan.Check or Plan.Evaluate calls; otherwise nil
 }
 
 // node returns the data of an ancestor.
@@ -606,7 +606,7 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is the time when the step is entered again. Sleeps is set if no signal can end the wait before Until.
+	// Until is the time when the step is called again. Sleeps is set if no signal can end the wait before Until.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
 	// Run is the id of the awaited run.
