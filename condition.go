@@ -45,11 +45,10 @@ type labeler interface {
 
 // If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label. A condition also
 // runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the condition
-// completes, it handles every failure that reaches it, even a failure that the test did not look at. If the node's Join is [AllSucceeded], a
-// failure blocks the condition instead.
-// A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain edge delivers data only, so
-// the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node of the branch and, by a
-// plain edge, the condition. This works even if there is no "false" branch:
+// completes, it handles every failure that reaches it, even a failure that the test did not look at. With the Join [AllSucceeded], however, a failed
+// predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain
+// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node
+// of the branch and, by a plain edge, the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -114,7 +113,7 @@ const defaultLabel = "default"
 
 // labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", a string becomes a label without the
 // spaces around it, and each string of a list becomes a label. The label of a map or struct is the first of its fields "branch", "label"
-// and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result; if it
+// and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result. If the method
 // returns none, the condition takes the default branch. Any other output has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
@@ -437,9 +436,9 @@ type evaluator = interface {
 // An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check, and reports
 // its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard
 // is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression can see, and an
-// error that matches [ErrNotAncestor] for any other id. If an expression only asks whether a node exists, as with [View.Has], it need not call
-// ancestor for the node: it then does not count as naming the node. input returns nil for the name of a root input that a run can have, and an
-// error that matches [ErrUnknownInput] for an undeclared name.
+// error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not call
+// ancestor for this node. It then does not count as an expression that names the node. input returns nil for the name of a root input that a run can
+// have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
 	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] determines whether the value lets the node run. The View
 	// belongs to the expression's node and shows only the node's ancestors. The context has the values of the run's context and a deadline of one

@@ -586,7 +586,7 @@ func (k kept) eachInput(f func(name string)) {
 
 func (k kept) failureOf(ref machine.Ref) error { return k.node(ref).Err }
 
-// node returns what a View shows of a node: its status, its output and its error at this moment.
+// node returns what a View shows of a node: its current status, output and error.
 func (k kept) node(ref machine.Ref) NodeData {
 	k.st.Lock()
 	defer k.st.Unlock()

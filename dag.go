@@ -23,7 +23,7 @@ const (
 	// another Kind.
 	KindCondition = "condition"
 	// KindGate marks a node that waits for a signal. The signal's value is the node's output and the label of the
-	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is such a label.
+	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is the label of a branch.
 	KindGate = "gate"
 	// KindTrigger marks a node that starts a run for an event from outside: see [Fire]. It completes at once.
 	KindTrigger = "trigger"
@@ -51,10 +51,9 @@ type Graph struct {
 	Evaluator interface {
 		Parse(text string) (Expression, error)
 	}
-	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, such a guard fails when it is
-	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. A WhenExpr that names an
-	// undeclared input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in
-	// new graphs.
+	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, a guard that cannot be parsed fails when it is
+	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. A WhenExpr that names an undeclared
+	// input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in new graphs.
 	StrictGuards bool
 	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
 	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. The error of Schemas.Compile says what is wrong with the schema. The module
@@ -172,9 +171,8 @@ type Node struct {
 	// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
 	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among them.
-	// If every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise such a
-	// word only adds its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set Gate.Choices
-	// instead.
+	// If every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise each of these
+	// words only adds its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set Gate.Choices instead.
 	Choices []string
 
 	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have a Gate. If Gate is nil, the
@@ -279,7 +277,7 @@ type Node struct {
 	// KeyFrom names the value that is the node's concurrency key, instead of Key. KeyFrom is the name of a parameter of the node or, if there is
 	// none, of a root input, or a path into either, such as "tenant" or "order.customer". In a map of steps, "item" and paths into it are
 	// possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails the node with
-	// [CauseContractInput]. A missing value fails the node, too, unless the name is an optional port or input: the node then has no key. Compile
+	// [CauseContractInput]. A missing value fails the node, too. But if the name is an optional port or input, the node runs without a key. Compile
 	// reports a name for which there is no value.
 	KeyFrom string
 

@@ -94,9 +94,9 @@
 // the label would have no effect, so they deliver data only. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge
 // failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails, but they do not make it run.
 // Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge is not a side edge if it is another way into the node: if it comes,
-// directly or over other nodes, from another branch of the same condition. For example, in "if x: prepare; then store" the node store follows the
-// branch "false" and, by a plain edge, prepare, which is on the other branch. All join rules other than [AllSucceeded] and [Boundary] count every
-// edge.
+// directly or over other nodes, from another branch of the same condition. For example, in "if x: prepare; then store" two edges lead into the node
+// store: the branch "false", and a plain edge from the node prepare, which is on the branch "true". All join rules other than [AllSucceeded] and
+// [Boundary] count every edge.
 //
 // The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that
 // was not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
@@ -112,13 +112,12 @@
 // # Undoing what was done
 //
 // Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, its nodes are undone once all nodes have ended
-// except cleanup nodes and the end node. Cleanup nodes and the end node run afterwards. Compensate is called for a node that completed. It is
-// also called for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
-// successors of a node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled undoes
-// nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by
-// [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its
-// process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another
-// [Step.IdempotencyKey].
+// except cleanup nodes and the end node. Cleanup nodes and the end node run afterwards. Compensate is called for a node that completed. It is also
+// called for a node that began and failed or was stopped: unless its step returned [NoEffect], the node may have had an effect. The successors of a
+// node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled undoes nothing, except in nested
+// runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by [Run.AbortAll], does. A compensation that
+// fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process dies, the process that continues the run
+// also continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durable connects a run to its store during one life of the run: from the acquisition of the lease until its release. The run's lock guards
-// durable. The store and codecs are never called under this lock.
+// durable connects a run to its store during one life of the run: from the time when a process acquires the lease until the process releases it. The
+// run's lock guards durable. The store and codecs are never called under this lock.
 //
 // The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
@@ -274,8 +274,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite adds more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one
-// slot no attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite adds more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot no
+// attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
@@ -564,8 +564,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. The first renewal is due when
-// a third of the lease's time has passed. If this time has already passed, the renewal begins at once.
+// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. It renews the lease for the first
+// time when a third of the lease's time has passed, or at once if this time has already passed.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()

@@ -602,8 +602,8 @@ func (r *Run) encodeHeader(tx *transaction) error {
 }
 
 // StoreEvents stores the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
-// reports, so the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes
-// perform the run in turn. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
+// reports, so the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes perform
+// the run one after the other. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
 //
 // Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If no transaction follows within 50 ms, they are
 // written alone, as soon as no other transaction is being written. Sinks, [Run.Events] and readers of the store see an event only when it is written.

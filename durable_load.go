@@ -275,7 +275,7 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 		switch {
 		case begun[key[:at]]:
 			return siblings{prefix: key[:at], items: true}
-		case maps[key[:at]]: // the record belongs to an item in a former attempt of the map, since no other node of the graph has such an id
+		case maps[key[:at]]: // the record belongs to an item in an earlier attempt of the map, since no other node of the graph has such an id
 			return siblings{}
 		}
 	}
@@ -422,7 +422,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 				r.refuseRedrives()
 			}
 		}
-	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // the run was removed from the store a moment ago
+	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // the run was removed from the store before this process acquired it
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
 		if err, given = r.adopt(stored), false; err == nil {

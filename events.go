@@ -183,7 +183,8 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 }
 
 // eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with its own log. The critical sections
-// that change the run's state append to it. Readers and sinks read from it at their own pace, and hold its lock only while they find their place.
+// that change the run's state append to the log. Readers and sinks read from it at their own pace, and hold its lock only while they find their
+// place.
 type eventLog struct {
 	run    *Run
 	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken while it is held

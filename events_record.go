@@ -307,8 +307,7 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// transition completes the entry of a transition. It returns false if the transition is not logged. The entry gets
-// the origins that are known at this moment.
+// transition completes the entry of a transition. It returns false if the transition is not logged. The entry gets the origins that are known so far.
 func (r *Run) transition(e *entry, c machine.Change) bool {
 	if c.Status == Ready { // the node's record is not read here, since it may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {

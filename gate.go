@@ -22,7 +22,8 @@ import (
 // nor labelled edges, accepts any answer.
 //
 // While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
-// Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] or [Run.Leave].
+// Result in status [RunSuspended] with a [Snapshot]. A [Run] that [Start] has begun stays in memory, and continues when [Run.Signal] answers the
+// node.
 type Gate struct {
 	// Timeout is the longest time that the gate waits. The gate uses the wall clock, so time also passes while the run is not in memory. Zero
 	// means forever. Compile refuses a Timeout above 0 and below 1 µs, since the author probably forgot the unit.

@@ -23,10 +23,10 @@ import (
 // Result.Test then contains the outcome of each node and of each assertion. Execute does not return the failures of assertions; Err of
 // Result.Test returns them. With Limit(1), two runs in test mode have the same events, except for run ids and times.
 //
-// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path here means the node in all items and
-// iterations. "M[]" means the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption] if the
-// graph has no node with one of the paths. But a step may expand into any graph, see [Expand]: if a path leads into a step, the rest of the path
-// is not checked.
+// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". In a TestMode, a path means the node in all items
+// and iterations. "M[]" means the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption] if a
+// path names no node of the graph. A path that leads into a step is checked only up to this step, since the step may expand into any graph, see
+// [Expand].
 type TestMode struct {
 	// Mocks replace nodes, by path. If a composite is mocked, the nodes inside it do not begin. Contracts and the moderator do not judge the
 	// inputs and the output of a mock, and middleware is not called for a mock.

@@ -43,7 +43,7 @@ type Result struct {
 	// Warnings are problems that did not fail the run:
 	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
 	//   - conditions whose answer is none of their choices and matched no edge, once for each ([ErrNoMatch]);
-	//   - the warnings of [Plan.Warnings] except those about triggers, also for graphs that steps returned;
+	//   - the warnings of [Plan.Warnings] except warnings about triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
 	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).

@@ -116,8 +116,8 @@ type runCrew struct {
 	durable   *durable // belongs to the outermost run; nil without a store
 	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
 	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
-	tokenDue  *alarm   // rings when the next token that a node waits for is due; belongs to the outermost run
-	tokenAt   int64    // when tokenDue is due
+	tokenDue  *alarm   // rings when the next token that a node waits for arrives; belongs to the outermost run
+	tokenAt   int64    // when tokenDue rings
 }
 
 // runStops contains the stops of a run.
