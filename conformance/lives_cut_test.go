@@ -210,7 +210,7 @@ func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 			}
 			whole = append(slices.Clone(whole[:first.ID-1]), c.events...)
 		} else {
-			whole = c.events // this life begins from the beginning, since nothing of the earlier life was stored
+			whole = c.events // this life starts the run anew, since the earlier life stored nothing
 		}
 		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 			t.Errorf("%s, life %d after %d writes: %v\n%s", name, life, cut, err, eventText(whole))

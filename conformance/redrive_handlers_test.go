@@ -216,7 +216,8 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 	}
 }
 
-// Later lives and stores know which nodes a condition has read. For a run of an older version, the predecessors of the condition count instead.
+// Snapshots and stores record which nodes a condition has read. Runs of older versions lack this record, so all predecessors of the condition count
+// as read.
 func TestRedriveHandlersAsked(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.If("good?", func(v kahn.View) (bool, error) { return v.Output("b") != nil, nil }, "a", "b"),
@@ -240,7 +241,8 @@ func TestRedriveHandlersAsked(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrHandlers)
 }
 
-// After a restart the graph that a step returned is unknown. Its failures count as handled only if the node completed.
+// After a restart of the process, the graph that a step returned is unknown. Failures in this graph count as handled only if the step's node
+// completed.
 func TestRedriveHandlersExpanded(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x"}, kahn.Node{ID: "after", After: []string{"x"}})

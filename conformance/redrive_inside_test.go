@@ -165,8 +165,8 @@ func TestRedriveModesOfRunner(t *testing.T) {
 	}
 }
 
-// A few of the 10,000 items of a map in a store fail. The redrive calls only these items. Its first write, which resets them, is as large as for
-// a map with few items.
+// A few of the 10,000 items of a map in a store fail. The redrive calls only these items. The first write of the redrive, which resets
+// these items, is as large as for a map with few items.
 func TestRedriveOfManyItems(t *testing.T) {
 	t.Parallel()
 	redrive := func(t *testing.T, items, failures int) (calls, first int) {
@@ -230,7 +230,7 @@ func (s *conflicting) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// A redrive that continues inside a composite ends if its store refuses any of its writes.
+// A redrive that continues inside a composite ends if the store refuses any write of the redrive.
 func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 4; at++ {
@@ -399,7 +399,8 @@ func TestRedriveOfAWaitingRun(t *testing.T) {
 	}
 }
 
-// A loop that pauses has not begun its next iteration. A redrive or a fork may name nodes of that iteration: they run as without the redrive.
+// A loop that pauses has not begun its next iteration. A redrive or a fork may name nodes of that iteration: these nodes run as if
+// they had not been named.
 func TestRedriveOfALoopThatPauses(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// mender is a random nested graph. Which steps fail depends on their paths, and fewer of them fail from run to run.
+// mender is a random nested graph. Whether a step fails depends on its path and on the round: in each round of redrives fewer steps fail.
 type mender struct {
 	seed     uint64
 	g        *kahn.Graph
@@ -56,7 +56,7 @@ func newMender(seed uint64) *mender {
 	return m
 }
 
-// cutShort says when a run is cancelled and when it is left; 0 means never.
+// cutShort is the time after which a run is cancelled or, if leave is set, left. If after is 0, the run ends by itself.
 type cutShort struct {
 	after time.Duration
 	leave bool

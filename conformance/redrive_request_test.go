@@ -54,7 +54,7 @@ func (s *repaired) serve(t *testing.T, g *kahn.Graph) (end func()) {
 	return serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Limit(1)}}, kahn.Service{Store: s, OnError: s.told, Workflows: []kahn.Workflow{{Graph: g, Step: s.step}}})
 }
 
-// Any process may post a redrive of a run that has ended. A process that serves the run's graph performs it.
+// Any process may post a redrive of a run that has ended. A process that serves the run's graph performs the redrive.
 func TestRedrivePosted(t *testing.T) {
 	orders := flow("orders", after("A"), mapped("M", []int{1, 2, 3}, kahn.Map{}), subgraph("S", graph(after("x"), after("y", "x")), "A"), after("Z", "M", "S"))
 	shop := shopOf()
@@ -124,7 +124,7 @@ func mustRedrive(t testing.TB, nodes []string, opts ...kahn.Option) store.Reques
 	return q
 }
 
-// Several redrives of a run wait. If the first one is refused, the next one is performed. If one begins, the later ones are refused.
+// Several redrives of one run are posted. If the first one is refused, the next one is performed. Once one begins, all later ones are refused.
 func TestRedrivePostedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestRedrivePostedBesideAnother(t *testing.T) {
 	require.Contains(t, why, "was redriven after the request was posted")
 }
 
-// Without Serve, the next life of the run performs the waiting redrive, but not if its graph has another version.
+// If no process calls Serve, the next call of Execute for the run performs the posted redrive, but not if it passes another version of the graph.
 func TestRedrivePostedByHand(t *testing.T) {
 	t.Parallel()
 	g, db := flow("by hand", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}

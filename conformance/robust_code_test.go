@@ -312,7 +312,7 @@ func TestGoexitEverywhere(t *testing.T) {
 	}
 }
 
-// Without the fault each hostile graph passes. So the tests above fail only because of the fault.
+// If hit returns normally, nodes have the expected statuses. So in the tests above, nodes fail only because hit panics or calls Goexit.
 func TestHostilesAtPeace(t *testing.T) {
 	for _, h := range hostiles() {
 		inBubble(t, h.name, func(t *testing.T) {

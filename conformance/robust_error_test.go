@@ -145,7 +145,7 @@ type wrapper struct{ err error }
 func (w *wrapper) Error() string { return "wrapped" }
 func (w *wrapper) Unwrap() error { return w.err }
 
-// Error texts of any size leave the text of the run's error, and of the node's, readable.
+// However long the text of a step's error is, the texts of the node's error and of the run's error stay readable.
 func TestHugeErrors(t *testing.T) {
 	size := 3 << 20
 	if race.Enabled {

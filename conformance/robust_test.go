@@ -309,7 +309,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-// The error about a graph with thousands of problems has a readable length.
+// The error about a graph with thousands of problems is short enough to read.
 func TestProblemsAreBounded(t *testing.T) {
 	g := graph(after("A"))
 	g.Name = strings.Repeat("n", 1<<20)

@@ -55,7 +55,8 @@ func TestAroundARunThatEnds(t *testing.T) {
 		})
 	}
 	inBubble(t, "due", func(t *testing.T) {
-		// The Runner may perform two runs. Around holds up the Runner with the first run, and the second run is cancelled meanwhile.
+		// The Runner performs two runs at a time. After one second the first two runs end, and the other two become due. While Around of the third
+		// run blocks, the fourth run is cancelled.
 		rn := &kahn.Runner{MaxRuns: 2}
 		var runs []*kahn.Run
 		start := func(f around) {

@@ -34,7 +34,7 @@ func TestResultCountsItsNodes(t *testing.T) {
 	}
 }
 
-// After a step has returned a graph, its reports are dropped: the attempt belongs to the graph.
+// After a step has returned a graph, the run drops what the step still reports, because the attempt now belongs to the graph.
 func TestStepReportsNothingAfterExpand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

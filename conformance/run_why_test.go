@@ -296,7 +296,7 @@ func TestWhyOfSharedBounds(t *testing.T) {
 	})
 }
 
-// A node in a queue waits for its turn after exactly the nodes that were called from the queue before it.
+// For a node in a group's queue, Why names exactly the nodes to which the group has already offered its free slot.
 func TestWhyOfALine(t *testing.T) {
 	var run *kahn.Run
 	asked := map[string]string{}
@@ -319,8 +319,7 @@ func TestWhyOfALine(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "S/d": "it waits for its turn after b"}, asked)
 }
 
-// If a slot is free, a node waits for no limit, only for its turn after the nodes that begin before it. This also holds in graphs with
-// composites.
+// If a slot is free, Why names no limit for a ready node, but the nodes that begin before it. This also holds in graphs with composites.
 func TestWhyWithFreeSlot(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator

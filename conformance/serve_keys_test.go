@@ -97,8 +97,8 @@ func (s *tenants) ended(t *testing.T) {
 	t.Fatal("the runs do not end")
 }
 
-// TestServeTurns: 200 runs of one key are due before the only run of another key. This run begins second. Runs with higher priorities begin
-// before other runs of their key.
+// TestServeTurns: keys take turns. 200 runs of key a are due before the only run of key b, but this run begins after one run of key a. Runs with
+// higher priorities begin before other runs of their key.
 func TestServeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// sharer is the store as seen by one process. The process may be killed, or cut off for a while.
+// sharer is the store as one process sees it. The process may be killed, or cut off from the store for a while.
 type sharer struct {
 	*store.Memory
 	dead  atomic.Bool
@@ -545,9 +545,9 @@ func TestSharedBadBounds(t *testing.T) {
 // plainStore is a store that does not implement GrantStore.
 type plainStore struct{ store.Store }
 
-// TestSharedUnderKills: processes that serve a store are killed, or cut off for up to three leases. The limits of keys, of groups, of all steps,
-// and of the runs of a key hold for all processes together. After the lease of a cut-off process has expired, its running steps may exceed a
-// limit for one more lease. All runs end.
+// TestSharedUnderKills: processes that serve a store are killed, or cut off for up to three lease durations. The limits of keys, of groups, of all
+// steps, and of the runs of a key hold for all processes together. After the lease of a cut-off process has expired, its running steps may exceed
+// a limit for one more lease duration. All runs end.
 func TestSharedUnderKills(t *testing.T) {
 	t.Parallel()
 	worlds := uint64(6)

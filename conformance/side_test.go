@@ -97,7 +97,7 @@ func TestPlanTellsSideEdges(t *testing.T) {
 	}
 }
 
-// TestSideEdgesAtEveryCut: a run continues with the same side edges wherever it was cut, in every kind of composite.
+// TestSideEdgesAtEveryCut: a run continues with the same side edges at whichever point it was interrupted, in every kind of composite.
 func TestSideEdgesAtEveryCut(t *testing.T) {
 	t.Parallel()
 	spare := func() []kahn.Node {
@@ -138,7 +138,8 @@ func TestSideEdgesAtEveryCut(t *testing.T) {
 	}
 }
 
-// TestSideEdgesOfOtherLives: a redrive judges the edges again. If a trigger has removed the condition from the plan, there is no branch.
+// TestSideEdgesOfOtherLives: in a redrive, a node on a branch that is not taken this time does not run because of a side edge. If a trigger has
+// removed the condition from the plan, the node is not on a branch, and its plain edge is no side edge.
 func TestSideEdgesOfOtherLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "redriven", func(t *testing.T) {

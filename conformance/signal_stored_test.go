@@ -73,7 +73,7 @@ func TestEarlySignalThatIsNotStored(t *testing.T) {
 	require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
 }
 
-// If many callers send the same signal, they send one answer, even if it ends the run.
+// If many callers send the same signal, the gate gets one answer, even if this answer ends the run.
 func TestSameSignalByMany(t *testing.T) {
 	t.Parallel()
 	for n := range size(400, 100, 4000) {

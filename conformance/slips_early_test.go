@@ -82,7 +82,7 @@ func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	}
 }
 
-// The error is the same however late the node reads: predecessors that ended after the join's decision do not count.
+// The error does not depend on how late the step reads the input: predecessors that ended after the join's decision do not count.
 func TestEarlyJoinsAskedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestEarlyJoinsAskedLater(t *testing.T) {
 	})
 }
 
-// The steps of a Coordinator get the same error.
+// Under a Coordinator, a step gets the same error as under Execute.
 func TestEarlyJoinsOfACoordinator(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, sumGraph(kahn.AnySucceeded, nil))

@@ -200,7 +200,7 @@ func TestGuardWarningsInside(t *testing.T) {
 	require.EqualError(t, res.Warnings[1], `guard could not decide: node "m[0]/y" is skipped: the step broke`)
 }
 
-// A State without a Run finds the same mistakes.
+// A coordinator that drives a State without a Run gets the same errors about these mistakes.
 func TestSlipsBesideAState(t *testing.T) {
 	t.Parallel()
 	plan, err := countingGraph(kahn.If("large?", func(v kahn.View) (bool, error) { return v.Output("count") != nil, nil }, "count")).Compile()

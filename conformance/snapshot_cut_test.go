@@ -16,9 +16,9 @@ import (
 )
 
 // TestSnapshotAtEveryCut runs random graphs and takes snapshots at as many moments as possible: during attempts, guards, conditions and merges,
-// after events, in backoffs, and while gates and steps wait. From each snapshot it continues as another process would. The nodes and the run must
-// have the same outcomes as in the uncut run, and no step of an ended node may be called. The events before and after the cut must form one
-// stream.
+// after events, in backoffs, and while gates and steps wait. From each snapshot the test continues the run as another process would. The nodes and
+// the run must have the same outcomes as in the uninterrupted run, and no step of an ended node may be called. The events before and after the
+// interruption must form one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
 	graphs := size(14, 2, 3_000)
@@ -65,7 +65,8 @@ func (c *cutter) everyCut(t *testing.T, name string) (cuts int) {
 	return len(snapshots)
 }
 
-// TestCompositesAtEveryCut cuts the scenarios about composites as TestSnapshotAtEveryCut and TestStoreAtEveryWrite cut random graphs.
+// TestCompositesAtEveryCut interrupts the scenarios about composites in the same way as TestSnapshotAtEveryCut and TestStoreAtEveryWrite interrupt
+// random graphs.
 func TestCompositesAtEveryCut(t *testing.T) {
 	list := []string{"a", "b", "c"}
 	whole := func(v kahn.View) (bool, error) { return v.Iteration() == 3, nil }

@@ -162,7 +162,7 @@ func TestSnapshotOfSleep(t *testing.T) {
 	})
 }
 
-// In a snapshot a node is waiting if a predecessor has started or settled. A predecessor that is ready but lacks a slot has done neither.
+// In a snapshot a node is waiting if a predecessor has started or ended. A predecessor that is ready but lacks a slot has done neither.
 func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(after("A"), after("B"), after("behind A", "A"), after("behind B", "B"), after("far behind", "behind A"))

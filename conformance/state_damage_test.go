@@ -140,8 +140,8 @@ func damageGraphs() map[string]*kahn.Graph {
 	}
 }
 
-// A State's snapshot with one flipped bit is refused, or it is a snapshot of another run of the same graph. The restored State keeps the
-// transition rules, explains its nodes, and ends.
+// RestoreState refuses a snapshot with one flipped bit, unless it is a snapshot of another possible run of the same graph. In that case the restored
+// State obeys the transition rules, answers all reading methods, and comes to an end.
 func TestStateSnapshotEveryBit(t *testing.T) {
 	t.Parallel()
 	refused, accepted := 0, 0

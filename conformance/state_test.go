@@ -310,7 +310,7 @@ func TestAbortNodeCascades(t *testing.T) {
 	require.Equal(t, []machine.Ref{task.Ref}, origins)
 }
 
-// TestWaitingIsWorkedOut: a node is Waiting as soon as a predecessor has started or settled.
+// TestWaitingIsWorkedOut: a node is Waiting as soon as a predecessor has started or ended.
 func TestWaitingIsWorkedOut(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	b, c := ref(t, plan, "n1"), ref(t, plan, "n2")

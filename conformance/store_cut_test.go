@@ -15,7 +15,7 @@ import (
 )
 
 // TestStoreAtEveryWrite runs random graphs over a store. After each write it resumes from the store's content, as after a crash. The nodes and
-// the run must have the same outcomes as in the uncut run, and no step of an ended node may be called.
+// the run must have the same outcomes as in the uninterrupted run, and no step of an ended node may be called.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(15, 4, 1_500)

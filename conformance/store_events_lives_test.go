@@ -216,8 +216,8 @@ func TestFencedEvents(t *testing.T) {
 	})
 }
 
-// TestHiddenEventsAreKept: a run with Retain(1) is left while many of its events are unwritten. It drops these, and readers still get the last
-// written event.
+// TestHiddenEventsAreKept: a run with Retain(1) is left while many of its events are unwritten. The run drops the unwritten events, and
+// readers still get the last written event.
 func TestHiddenEventsAreKept(t *testing.T) {
 	for _, more := range [][]kahn.Option{nil, {kahn.StoreEvents()}} {
 		inBubble(t, fmt.Sprint(len(more), " more options"), func(t *testing.T) {

@@ -99,8 +99,8 @@ func (c *cutter) again(key string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }), func(id string) bool { return c.retried[id] })
 }
 
-// TestStoredEventsAtEveryWrite cuts runs with stored events after each write, as TestStoreAtEveryWrite does. At every cut the stored log matches
-// the stored run. After the next life the log is one stream of all lives, and readers have seen only stored events. The next life stores its
+// TestStoredEventsAtEveryWrite interrupts runs with stored events after each write, as TestStoreAtEveryWrite does. After every write the stored log
+// matches the stored run. After the next life the log is one stream of all lives, and readers have seen only stored events. The next life stores its
 // events without the option.
 func TestStoredEventsAtEveryWrite(t *testing.T) {
 	t.Parallel()

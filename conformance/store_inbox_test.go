@@ -271,7 +271,7 @@ func TestRequestsAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A process that has lost the lease of a run does not take its requests.
+// A process that has lost the lease of a run does not take the requests of the run.
 func TestRequestsAndFencing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestJoinDurable: a caller that starts a durable run under the key of a known run joins that run, before and after its end, and does not use its
-// lease.
+// TestJoinDurable: a caller that starts a durable run under the key of a known run joins that run, before and after its end, and does not
+// acquire the lease again.
 func TestJoinDurable(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Lease("us", 0)}} {

@@ -282,8 +282,8 @@ func (m *moody) Renew(ctx context.Context, l store.Lease, ttl time.Duration) err
 	return m.Memory.Renew(ctx, l, ttl)
 }
 
-// TestRenewalIsRepeated: a lease is renewed after a third of its length. A failed renewal is repeated after a tenth of that time, and at the
-// latest after a second.
+// TestRenewalIsRepeated: a lease is renewed after a third of its length. A failed renewal is repeated after a tenth of the lease's length,
+// but at the latest after a second.
 func TestRenewalIsRepeated(t *testing.T) {
 	t.Parallel()
 	for lease, asked := range map[time.Duration][]time.Duration{

@@ -211,13 +211,13 @@ func TestRedriveInStore(t *testing.T) {
 }
 
 // TestRedriveAtEveryWrite redrives random runs in their stores. After each write it resumes from the store's content, as after a crash. The store
-// contains either the old run or the redriven run, and the latter ends like the uncut run.
+// contains either the old run or the redriven run, and the redriven run ends like an uninterrupted one.
 func TestRedriveAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	cutRandomRuns(t, 7000, 13, (*cutter).redriveAtEveryWrite)
 }
 
-// cutRandomRuns calls cut for random runs, and logs the number of cuts.
+// cutRandomRuns calls cut for random runs. cut interrupts a run and returns how often it did so; cutRandomRuns logs the sum.
 func cutRandomRuns(t *testing.T, first, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
 	graphs, cuts := size(30, 8, 1_500), 0
 	for seed := range seeds(t, graphs) {

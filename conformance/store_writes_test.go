@@ -90,7 +90,8 @@ func TestTransactionsPerNode(t *testing.T) {
 	}
 }
 
-// TestStartTravelsWithItsCause: the start of a successor is written with the end that made it ready. Its step is called only after that.
+// TestStartTravelsWithItsCause: the start of a successor is written with the end that made it ready. The
+// successor's step is called only after this write.
 func TestStartTravelsWithItsCause(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db := &countingStore{takes: time.Second}

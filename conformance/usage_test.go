@@ -144,8 +144,8 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUsageLives: usage survives lives that were left or that crashed. If a crash interrupts an attempt, only the usage of the repeated attempt
-// counts.
+// TestUsageLives: the usage of earlier lives counts, whether they were left or crashed. If a crash interrupts an attempt, only the usage of the
+// repeated attempt counts.
 func TestUsageLives(t *testing.T) {
 	g := graph(after("A"), kahn.Node{ID: "S", After: []string{"A"}, Sub: graph(after("x"), after("y", "x"))}, gate("G", "S"), after("B", "G"))
 	slow := uses(func(ctx context.Context, s *kahn.Step) (any, error) {

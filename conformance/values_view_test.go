@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A View of a State may be created while nodes end. For each node it shows the status, the error and the output of one moment.
+// A View of a State may be created while nodes end. For each node it shows the status, the error and the output at one
+// point of the run.
 func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	t.Parallel()
 	const nodes = 300
