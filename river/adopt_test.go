@@ -14,8 +14,8 @@ import (
 )
 
 // TestAdopt: if a waiting run gets another plan, its job moves to the queue of that plan: at once if a Client adopts the run, and soon if a
-// program without River does. If the run has not begun, its job keeps its scheduled time. If a program without River adopts such a run, the job
-// moves when the run is due.
+// program without River does. If the run has not begun, its job keeps its scheduled time. If a program without River adopts a run that has not
+// begun, the job moves when the run is due.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

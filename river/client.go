@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Client creates and wakes runs, which processes with a [Performer] perform. The store and River must be in the same database. The River client may
-// be one without Workers. If it has Workers, it needs the workers of [Performer.Register], or [river.Config].SkipUnknownJobCheck.
+// Client creates and wakes runs, which processes with a [Performer] perform. The store and River must be in the same database. The River client
+// need not have Workers. If it has Workers, it needs the workers of [Performer.Register], or [river.Config].SkipUnknownJobCheck.
 type Client struct {
 	Store *postgres.Store
 	River *river.Client[pgx.Tx]

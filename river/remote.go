@@ -37,7 +37,7 @@ func (stepArgs) Kind() string { return "kahn_step" }
 // River, and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see
 // [Server]. If the run has nothing else to do meanwhile, no process performs it until the reply comes.
 //
-// The job has, as JSON, everything that the step sees, see [kahn.Call]. Large values go by reference if the codec of the run is a
+// The job contains, as JSON, everything that the step can read, see [kahn.Call]. Large values are references if the codec of the run is a
 // [store.Blobs].
 type Remote struct {
 	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its

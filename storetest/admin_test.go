@@ -247,7 +247,7 @@ func TestAdminDefects(t *testing.T) {
 	}
 }
 
-// late returns a moment after a time, or zero for the zero time.
+// late returns t plus 1 ms, or the zero time if t is zero.
 func late(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

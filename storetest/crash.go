@@ -26,10 +26,10 @@ import (
 const crashNodes = 130
 
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has ended,
-// the next process begins another run, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten times as
-// many processes, and lets them live longer and longer. A slow machine may need more time for a run. Kill returns how many runs have ended, and
-// the first fault it finds. There are three faults: a run has another outcome than without kills; a step was repeated although its end was
-// stored; or a process has failed by itself. The function "command" makes the process, which calls [Killed] for the folder. The function
+// the next process begins another run, in a new folder. A slow machine may need more time for a run: if no run has ended after the given number
+// of starts, Kill starts up to ten times as many processes, and lets the later ones run longer. Kill returns how many runs have ended, and the
+// first fault it finds. There are three faults: a run has another outcome than without kills; a step was repeated although its end was stored;
+// or a process has failed by itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function
 // "folder" makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
@@ -229,8 +229,8 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is reported in place of the outcome if the process that ended the run was killed before it could report. Then only the store has
-// the outcome.
+// finished is what a process reports in place of the outcome if the run has ended already, because the process that ended it was killed before
+// it could report. Then only the store has the outcome.
 const finished = "finished"
 
 // outcomes returns the statuses and outputs of a run, by node.

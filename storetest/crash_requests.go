@@ -25,7 +25,7 @@ type Served interface {
 	store.QueueStore
 }
 
-// The ids and times that the processes and this process use.
+// The ids and times that the started processes and the process of the test use.
 const (
 	askedRuns  = 6
 	askedSteps = 6

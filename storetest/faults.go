@@ -10,7 +10,7 @@ import (
 
 // Fault describes the failure of one call of a store. The zero value is a call without a failure.
 type Fault struct {
-	// Latency passes before the call. If the context ends meanwhile the call ends.
+	// Latency is a delay before the call. If the context ends meanwhile, the call returns the context's error.
 	Latency time.Duration
 	// Before makes the call return ErrInjected without any effect.
 	Before bool

@@ -118,7 +118,7 @@ func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // the check failed after more than a second: on so slow a machine the wish has expired, so try again
+		} // the check failed after more than a second: on such a slow machine the holder's wish has expired, so try again
 	}
 	return err
 }

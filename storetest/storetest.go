@@ -4,7 +4,8 @@
 //		storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 //	}
 //
-// [RunAdmin] and [RunEvents] test what a [store.Admin] and a [store.EventStore] promise beyond a [store.Store].
+// [RunAdmin], [RunEvents], [RunInbox], [RunAwaits], [RunQueues], [RunTurns], [RunSchedules] and [RunGrants] test the other interfaces of
+// package store.
 //
 // [Lives] performs random graphs over a store, and interrupts and continues each run many times. [Kill] performs a run in processes that it
 // kills. [WithFaults] makes a store fail like real stores, for the tests of code that uses one.

@@ -189,7 +189,7 @@ func (x *interpreter) take(b *child, r report) {
 }
 
 // conclude handles the last report of a child workflow. If the child ended without an outcome for some attempts, for example because it was
-// terminated, these attempts count as if their worker were lost.
+// terminated, the worker of these attempts counts as lost.
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })

@@ -65,9 +65,9 @@ func overItems(n int, m kahn.Map, node kahn.Node) *kahn.Graph {
 	return new(kahn.Graph).Add(node)
 }
 
-// TestRandomMaps compares runs whose maps are performed by child workflows with runs in one process. The maps are of steps and of graphs,
-// with gates, retries, limits, tolerated failures, and maps in maps. Gates are answered one at a time, in an order that depends on the
-// batches, so cleanup nodes get long timeouts.
+// TestRandomMaps compares runs whose maps are performed by child workflows with runs in one process. The maps are of steps and of graphs, with
+// gates, retries, limits, tolerated failures, and maps in maps. Gates are answered one at a time, in an order that depends on the batches. A
+// gate in a cleanup node may wait long for its turn, so cleanup nodes get long timeouts.
 func TestRandomMaps(t *testing.T) {
 	t.Parallel()
 	n, from := 30, uint64(0)

@@ -55,8 +55,8 @@ type Workflow struct {
 	Memo map[string]any
 	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
-	// ExecutionTimeout bounds how long the workflow may take in all, with the executions in which it continues as new. When it expires, Temporal ends the workflow: nothing is undone, and the
-	// run has no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
+	// ExecutionTimeout bounds how long all executions of the workflow together may take, see Options.ContinueAfter. When it expires, Temporal ends
+	// the workflow: no node is undone, and the run has no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
 	ExecutionTimeout time.Duration
 	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without it Start returns the former run.
 	RetryFailed bool

@@ -124,7 +124,7 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 	return nil
 }
 
-// stay continues a run that was left, but whose snapshot is too large for a new execution: the run fails in this execution.
+// stay continues a run in this execution if the run was left, but its snapshot is too large for a new execution. The run then fails.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)

@@ -26,7 +26,7 @@ import (
 )
 
 // The tests with the tag server start the binary of cmd/temporal-dev, which KAHN_TEMPORAL_DEV names. Tests that do not kill the service can
-// also use another one, at the address KAHN_TEMPORAL, with the namespace KAHN_TEMPORAL_NAMESPACE.
+// also use another service, at the address KAHN_TEMPORAL, with the namespace KAHN_TEMPORAL_NAMESPACE.
 
 func dial(t testing.TB) client.Client {
 	t.Helper()

@@ -28,14 +28,14 @@ type Options struct {
 	Step kahn.StepFunc
 	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing. The workflow calls
 	// them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When, Test,
-	// Fallback, While and Until. Plans with functions that [Check] names are refused. All workers must agree on Pure, and it must not change
-	// while there are runs. The worker verifies the declaration: it calls each function twice at its first call. In replays and in the test
-	// environment of the SDK it does so at every call. The workflow task fails with [ErrImpure] if the results differ.
+	// Fallback, While and Until, and workers refuse plans with functions that [Check] names. All workers must agree on Pure, and it must not
+	// change while there are runs. The worker verifies the declaration: it calls each function twice at its first call. In replays and in the
+	// test environment of the SDK it does so at every call. The workflow task fails with [ErrImpure] if the results differ.
 	Pure bool
-	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType
-	// maps a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind
-	// itself. Temporal's metrics, lists and rate limits go by these types. All workers must have the same functions, which must not change
-	// while there are runs.
+	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType maps
+	// a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind itself.
+	// Temporal's metrics, lists and rate limits distinguish workflows and activities by these types. All workers must have the same functions,
+	// which must not change while there are runs.
 	WorkflowType, ActivityType func(name string) string
 	// Kinds says how the attempts of a kind are performed, see [Kind]. A compensation uses the kind that compensates.
 	Kinds map[string]Kind
@@ -66,8 +66,8 @@ type Options struct {
 	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
 	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is how long running attempts may take to finish after the worker
-	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. A step that ignores
-	// the end of its context is left behind after another 4 s.
+	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. The worker abandons a
+	// step that ignores the end of its context after another 4 s.
 	Worker worker.Options
 }
 

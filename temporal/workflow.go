@@ -336,8 +336,8 @@ func (x *interpreter) next() (n, size int) {
 	return n, size
 }
 
-// written writes the call of a waiting attempt, unless it is written already. It drops an attempt whose call cannot be written, and returns
-// false.
+// written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, written drops the attempt
+// and returns false.
 func (x *interpreter) written(i int) bool {
 	if x.begun[i].data != nil || x.encode(x.begun[i]) {
 		return true
