@@ -75,8 +75,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned is like prepareKahn, but with a History of one run. If prefix is not empty, the nodes of the learned run have names other
-// than in the measured runs, so only the History's mean durations of kinds apply to the measured runs.
+// prepareLearned is like prepareKahn, but with a History of one run. If prefix is not empty, nodes have other names in the learned run than in
+// the measured runs. Then only the History's mean durations of kinds apply to the measured runs.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}

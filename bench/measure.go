@@ -128,7 +128,7 @@ func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// more returns how many ns per node e takes more than other: the median over the rounds.
+// more returns the ns per node that e takes in addition to the time of other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }

@@ -184,7 +184,8 @@ func (l *load) speed(took time.Duration) float64 {
 	return float64(l.runs*l.nodes) / took.Seconds()
 }
 
-// measure performs, in each round, the load over SQLite, the writing of its rows without the engine, and the load over a store in memory.
+// measure does three things in each round: it performs the load over SQLite, writes the load's rows without the engine, and performs the load
+// over a store in memory.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
 	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}

@@ -210,8 +210,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// FromTree applies the same limits, although parts of a tree may be shared. FromTree also reports the problems that the reader of the format has
-// put into the tree.
+// FromTree applies the limits of Decode, although parts of a tree may be shared. FromTree also reports the problems that the reader of the
+// format has put into the tree.
 func TestFromTree(t *testing.T) {
 	config := func(v definition.Value) *definition.Value {
 		v.Key = "config"

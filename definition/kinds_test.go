@@ -74,7 +74,7 @@ func TestLoadKnowsKinds(t *testing.T) {
 	require.ErrorAs(t, err, &all)
 	require.Equal(t, "exec", all.Problems[1].Suggestion)
 
-	// The same holds for the kinds of compensations; the engine's own kinds cannot compensate.
+	// Load also checks the kinds and configs of compensations. The engine's own kinds cannot compensate.
 	_, err = loader.Load([]byte(`{"version": 1, "nodes": [
   {"id": "a", "kind": "any", "compensate": {"kind": "exce"}},
   {"id": "b", "kind": "any", "compensate": {"kind": "exec", "config": {"url": 1, "args": []}}},

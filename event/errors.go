@@ -13,8 +13,8 @@ import (
 var ErrNoLog = errors.New("the run keeps no events")
 
 // GapError is returned if a reader of events is too late: the log no longer keeps the events between After and First. The reader may continue
-// with Events(ctx, First-1). If After is not below First, a crash has lost events that the reader has seen: they are no longer part of the run.
-// First is then the first event of the log.
+// with Events(ctx, First-1). If After is not below First, a crash lost events that the reader had seen, and these events are no longer part of
+// the run. First is then the first event of the log.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first kept event

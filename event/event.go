@@ -9,9 +9,9 @@
 //		}
 //	}))
 //
-// The option kahn.OnEvent adds a sink to a run. Run.Events of package kahn lets a program read the events later. The constants of [Type] say what
-// has happened, such as [NodeRetried]. The types of payloads have nouns as names, such as [Retry]. Several types of events may have the same type
-// of payload.
+// The option kahn.OnEvent adds a sink to a run. Run.Events of package kahn lets a program read the events later. The constants of [Type] say
+// what happened, such as [NodeRetried]. The types of payloads have nouns as names, such as [Retry]. Several types of events may have the same
+// type of payload.
 //
 // The names by task:
 //

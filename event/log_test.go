@@ -89,7 +89,7 @@ func ExampleLogTo() {
 	// level=INFO msg=run.completed run_id=1 event_id=6 status=completed total=1
 }
 
-// stdout is a writer that writes to os.Stdout as it is when the example runs.
+// stdout is a writer that looks up os.Stdout in each Write, because package testing replaces os.Stdout while an example runs.
 type stdout struct{}
 
 func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

@@ -9,7 +9,7 @@ type NoRetry uint8
 // The reasons. The zero value belongs to a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // an attempt of the node, or of a node inside it, ignored the end of its context, so another attempt would overlap with it
+	NoRetryAbandoned         // an attempt of the node, or of a node inside it, ignored the end of its context and may still be running
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node or the run is being stopped

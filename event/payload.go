@@ -34,8 +34,8 @@ type StatusChange struct {
 
 // Recovery is the payload of run.recovered: the run continues after a crash. Before the crash, readers may have seen events with ids greater than
 // From that are no longer part of the run: deltas, logs, and events caused by errors of the store. Later events reuse these ids. A reader that
-// continues gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents, readers never see such
-// lost events, and get no GapError.
+// continues gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents, readers never see an
+// event that a crash then loses, and get no GapError.
 type Recovery struct {
 	From uint64 // the id of the last kept event before the crash
 }
@@ -153,7 +153,7 @@ type Compensation struct {
 	Err error
 	// Duration is, in node.compensated, the time since the first attempt began.
 	Duration time.Duration
-	// Request names, in node.compensated, who has declared by hand that the node was undone.
+	// Request names, in node.compensated, the person who declared that the node was undone by hand.
 	Request Request
 }
 

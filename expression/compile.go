@@ -24,7 +24,7 @@ type compiler struct {
 	source  file.Source
 	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // how many calls of exists surround the current syntax node; within exists, a path may name nodes and members that do not exist
+	hoping  int      // how many calls of exists surround the current syntax node; a path in such a call may name nodes and members that do not exist
 	nodes   []string // nodes that the text names outside calls of exists
 	inputs  []string // inputs that the text names
 	reads   []string // nodes whose output the text names outside calls of exists
@@ -40,8 +40,8 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. The nodes may be shared: a < b < c is a < b && b < c with one b. So a part counts against
-// the limit at each visit. Otherwise nested comparisons could make a text within the limit take exponential time.
+// compile turns a node of the syntax tree into a part. Two nodes may share a child: the parser reads a < b < c as a < b && b < c, with one node
+// for b. compile counts a shared node at each visit, because nested comparisons within the limit could otherwise take exponential time.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)

@@ -10,8 +10,8 @@
 // The syntax is expr-lang's. The supported parts are:
 //
 //	$nodes.id.output.a.b    the output of an ancestor and what is in it; $nodes["my-id"] for ids that are not identifiers
-//	$nodes.id.status        its status as text, such as "completed" or "failed"
-//	$nodes.id.error         the text of its error, or null
+//	$nodes.id.status        the status of the ancestor as text, such as "completed" or "failed"
+//	$nodes.id.error         the text of the ancestor's error, or null
 //	$trigger, $config       the payload that the run was fired with, the Config of the node
 //	$inputs.name            a root input of the run
 //	list[0], map["a key"]   members by position or by name
@@ -47,8 +47,9 @@
 // An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names another node outside a call of
 // exists, the error matches [kahn.ErrNotAncestor]. If it names another input, the error matches [kahn.ErrUnknownInput]. A path leads through
 // maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs. Fields have their
-// JSON names, or their Go names in any case. Methods are never called. A path that ends in null has a value. If a path does not exist, the error
-// matches [kahn.ErrNoValue]; for a guard, the GuardErrors decide what follows. The output of a node that has not completed does not exist.
+// JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path does not exist,
+// the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has not
+// completed does not exist.
 //
 // A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If the expression names neither
 // the status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure]. It fails even if && or || would skip that
@@ -127,7 +128,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if !utf8.ValidString(text) { // the parser panics on some of these texts, since it counts characters
 		return nil, notUTF8(text)
 	}
-	defer func() { // if the parser panics on a text, the text is rejected
+	defer func() { // a text on which the parser panics is rejected
 		if v := recover(); v != nil {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}

@@ -273,7 +273,7 @@ func shown(n kahn.NodeResult) string {
 type dyingStore struct {
 	*store.Memory
 	at      int  // the number of the write at which the process dies
-	applied bool // whether the process dies after that write or before it
+	applied bool // whether the process dies after that write; if false, it dies before the write
 
 	mu     sync.Mutex
 	writes int

@@ -33,16 +33,16 @@ const exploredRuns = 300
 
 // Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, which are the same in every
 // test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
-// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore removes each
-// failure and each change of order that the run does not need to fail, and reports the rest:
+// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore drops each
+// failure and change of order without which the run still fails, and reports the others:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
 // All other attempts of this run succeed, in the order of the graph. "undo:charge#1" is the first attempt to undo charge.
 //
-// Explore calls start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a time, on its own
-// goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator]. Explore itself
-// sets RunID and Random.
+// Explore calls start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a time, on the
+// caller's goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator].
+// Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -141,7 +141,7 @@ func (x *exploration) run(w Workflow) error {
 	return w.Invariant(res, err)
 }
 
-// maxExplored bounds the attempts of a run: a workflow that exceeds it is reported as endless.
+// maxExplored bounds the attempts of a run. Explore reports a workflow with more attempts as endless.
 const maxExplored = 10_000
 
 func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {

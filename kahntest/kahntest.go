@@ -36,7 +36,8 @@
 //	A~>B         a data-only edge
 //	X{opt,opt}   options of the node X
 //
-// Nodes are declared in the order in which edges and single words first name them, edges in the order written. The options are:
+// Nodes are declared in the order in which the text first names them, in an edge or alone. Edges are declared in the order of the text. The
+// options are:
 //
 //	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd    the join rule: AnySucceeded, AtLeast(2), AllDone,
 //	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary
@@ -247,9 +248,9 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first "node:status". Ids may contain spaces, so if the text begins with the id of a node, that id is the
-// node. Otherwise nextStatus splits the text after the first word with a colon. There are two exceptions: if the part of that word before the
-// colon is the id of a node, or if there is no colon, nextStatus splits the text after the first word.
+// nextStatus splits a text after its first "node:status". Ids may contain spaces, so nextStatus looks for a prefix of the text that is the id
+// of a node, followed by a colon. If no prefix is an id, nextStatus splits the text after the first word with a colon. But if that word alone
+// names a node, it is a later "node:status", so nextStatus splits the text after the first word. It also does so if no word has a colon.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {

@@ -13,11 +13,12 @@
 //
 // # Limits
 //
-// Compile loads no documents: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, except to a standard metaschema. A
-// schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep. The error for a larger
-// schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million
-// parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An application is counted when
-// it is complete, so the last bound is only approximate: recursive alternatives below a "not" are not counted if they fail at once.
+// Compile loads no documents. If a $ref or $schema leads outside the schema, the error matches [ErrRemote]; a reference to a standard
+// metaschema is allowed. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep.
+// The error for a larger schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000
+// levels and ten million parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An
+// application is counted when it is complete, so the last bound is only approximate: recursive alternatives below a "not" are not counted if
+// they fail at once.
 package schema
 
 import (

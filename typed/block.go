@@ -18,7 +18,7 @@ type Block struct {
 	parent *Block
 	router *source // for a branch: the node whose output decides whether the branch is taken
 	label  string
-	taken  bool // for a branch: a node has the edge with its label
+	taken  bool // for a branch: whether a node has the edge with the branch's label
 }
 
 // Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not
@@ -82,7 +82,7 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for an input: the source in the surrounding graph; for the item of an EachSub: the node that the method kept makes, nil if no nested graph needs it
+	from  *source // for an input: the source in the surrounding graph; for the item of an EachSub: the node that the method kept has made, or nil
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to its type
 	takes []*source // the values that the node takes, as sources of its own graph
@@ -202,8 +202,8 @@ func (src *source) path() string {
 	return path
 }
 
-// kept returns the source itself. For the item of an EachSub it returns a node whose value is the item: items of different lists share
-// one input name, so a nested graph needs another name.
+// kept returns src. For the item of an EachSub it instead returns a node whose value is the item. A nested graph gets the item from this node,
+// under the node's path, because an EachSub in the nested graph uses the item's input name for its own items.
 func (src *source) kept() *source {
 	if !src.item {
 		return src

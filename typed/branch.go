@@ -105,8 +105,8 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node whose value is the first of vals, in their order, that exists once all of them have ended. Use Either to take values
-// of branches in the surrounding block:
+// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first of vals that exists. Use Either to take
+// values of branches in the surrounding block:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //

@@ -29,7 +29,7 @@ type Options struct {
 	Files                             []string
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
-	CompensateBy                      *kahn.CompensateBy // needs the step function of the run; a Go function is set by [Val.Compensate]
+	CompensateBy                      *kahn.CompensateBy // needs the step function of the run; [Val.Compensate] sets a Go function instead
 	CompensateRetry                   kahn.Retry
 	CompensateTimeout                 time.Duration
 	MaxCrashes, Priority              int

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Stage says how a stage of a [Pipe] works. The zero value means one call at a time, in order, one value ahead.
+// Stage says how a stage of a [Pipe] works. The zero value makes one call at a time, keeps the order of the values, and lets one finished value
+// wait.
 type Stage struct {
 	Parallel  int  // how many calls of the function run at the same time; 0 means 1
 	Ahead     int  // how many finished values may wait for the next stage; 0 means as many as Parallel
@@ -23,8 +24,8 @@ type Stage struct {
 // ErrStage means that a function of a stage ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
 var ErrStage = errors.New("a stage has ended its goroutine")
 
-// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe lives
-// within one step, such as a function of [Do1], so it is retried, cancelled and stored as one node:
+// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe is a part of
+// one step, such as a function of [Do1], so kahn retries, cancels and stores it as one node:
 //
 //	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
 //	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
@@ -32,8 +33,8 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //	}
 //
 // The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends when the result ends, or when
-// the loop over the result ends. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f is raised again in
-// the loop, as an error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
+// the loop over the result ends. The goroutines of the pipe have returned when the loop has ended. If seq or f panics, the loop panics with an
+// error that has the stack of the first panic. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)
@@ -224,7 +225,7 @@ func (p *pipe[U]) hand(yield func(U, error) bool) {
 	}
 }
 
-// stagePanic is a panic of a stage. It is raised again where the stage's values are used.
+// stagePanic is the panic value of a stage, with its stack. The loop over the stage's values panics with it.
 type stagePanic struct {
 	value any
 	stack []byte

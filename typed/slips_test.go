@@ -262,7 +262,7 @@ func TestSlips(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// All problems are reported at once, and the first hundred in full.
+// Plan reports all problems at once: the first hundred in full, and the number of the others.
 func TestProblemsTogether(t *testing.T) {
 	t.Parallel()
 	_, err := typed.New("many", func(b *typed.Block) typed.Val[int] {

@@ -76,8 +76,8 @@ func TestCompensate(t *testing.T) {
 	require.Equal(t, kahn.CompensationDone, n.Compensation)
 }
 
-// If the effect of a node is unknown, its compensation gets the zero value, and can find this out from its Step. A fallback's value counts as
-// the node's value.
+// If the effect of a node is unknown, its compensation gets the zero value, and its Step reports that the effect is not certain. A fallback's
+// value counts as the node's value.
 func TestCompensateUnknownEffect(t *testing.T) {
 	t.Parallel()
 	var u undone

@@ -217,8 +217,8 @@ func (c *checker) life(n *node) {
 	}
 }
 
-// cause checks that the event of a node's own failure has the exact cause, and that the event of a victim names only origins that were known when
-// it happened.
+// cause checks that the event of a node's own failure has the exact cause, and that the event of a victim names only origins that were known at
+// the time of the event.
 func (c *checker) cause(n *node, e kahn.Event, ended event.NodeEnd) {
 	f := c.p.fates[n.id]
 	want := f.cause

@@ -437,8 +437,8 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	return nil
 }
 
-// seed returns the seed of all random choices in this file: the value of KAHN_SEED or, without it, 1. In the long mode it is instead a new seed,
-// which is logged.
+// seed returns the seed of all random choices in this file: the value of KAHN_SEED if this variable is set. Otherwise it returns 1 or, in the
+// long mode, a new seed, which it logs.
 func seed(t *testing.T) (seed uint64) {
 	t.Helper()
 	if text := os.Getenv("KAHN_SEED"); text != "" {

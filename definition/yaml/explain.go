@@ -272,8 +272,8 @@ func (l *lines) previous(line int) int {
 
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
-// A text in block style has its | or > in a line before it. header returns the number of this line for the text that may contain the
-// given line, or 0. All lines in between are indented deeper than the given line.
+// header returns the number of the line with the | or > that begins a text in block style, if the given line may be in this text. Otherwise it
+// returns 0. All lines in between are indented deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))

@@ -299,7 +299,7 @@ func TestReadAndLoad(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// FuzzDecode: any text is either rejected with a typed error, or read into a graph that survives both formats.
+// FuzzDecode: any text is either rejected with a typed error, or read into a graph that is written and read again unchanged in both formats.
 func FuzzDecode(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.yaml", "../testdata/*.json"} {
 		files, err := filepath.Glob(pattern)

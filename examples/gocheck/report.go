@@ -99,7 +99,7 @@ func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	return path
 }
 
-// ratio returns a / b, or 0 if b is 0, as for a run that was stopped before it had done anything.
+// ratio returns a / b, or 0 if b is 0, as for a run that was stopped before it did anything.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

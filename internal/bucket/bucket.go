@@ -29,8 +29,8 @@ func (r Rate) Fits() bool {
 	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
 }
 
-// Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time before the latest
-// one. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
+// Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time that is before a
+// time it was given earlier. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket

@@ -127,7 +127,8 @@ func TestLongComments(t *testing.T) {
 	}
 }
 
-// packages lists the folders whose package comments contain Go code, with the first words of those indented blocks that are not Go.
+// packages lists the folders whose package comments contain Go code. Each folder is mapped to the first words of its indented blocks that are
+// not Go.
 var packages = map[string][]string{
 	".":         {"Graph --Compile", "guard, inputs"},
 	"machine":   nil,

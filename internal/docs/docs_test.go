@@ -84,8 +84,8 @@ var (
 	elision = regexp.MustCompile(`(?m)^\s*(\.\.\.|…)$`) // a line that stands for omitted code
 )
 
-// The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the document
-// assumes. Statements are the body of a function. Unused variables and imports are allowed.
+// The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the
+// document assumes. A block of statements is compiled as the body of a function. Unused variables and imports are allowed.
 func TestCodeCompiles(t *testing.T) {
 	c := newChecker(t, imports)
 	common, err := os.ReadFile("testdata/common.txt")
@@ -131,7 +131,8 @@ type checker struct {
 
 func newChecker(t *testing.T, imports string) *checker {
 	t.Helper()
-	// The go command caches the result of a test by the files that the test reads. So the test reads the API lists of all modules.
+	// The go command reuses a cached test result if the files that the test has read are unchanged. So the test reads the API lists of all
+	// modules.
 	for _, pattern := range []string{"../../*/api.txt", "../../*/*/api.txt"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ type Table[E ~uint8] struct {
 	names []string
 }
 
-// Of returns the table of an enum whose values count from 0. noun describes the values in errors.
+// Of returns the table of an enum whose values count from 0. The parameter "noun" describes the values in errors.
 func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun, names} }
 
 // Names returns the names. The caller must not change them.
@@ -45,7 +45,7 @@ func (t *Table[E]) Parse(e *E, text []byte) error {
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, t.noun, text)
 }
 
-// Text encodes value i of the enum with these names. what describes the enum in errors.
+// Text encodes value i of the enum with these names. The parameter "what" describes the enum in errors.
 func Text(names []string, i int, what string) ([]byte, error) {
 	if i < len(names) {
 		return []byte(names[i]), nil

@@ -28,8 +28,8 @@ func (e *PanicError) Unwrap() error {
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Bounded returns err, or a replacement if the chain of err has no end or its methods panic: errors.Is must return for every error that the
-// engine passes on. Bounded passes next to Walk. renders reports whether the Error method of an error returns without a panic, as Renders
-// does.
+// engine passes on. Bounded passes the parameter "next" to Walk. The parameter "renders" reports whether the Error method of an error returns
+// without a panic, as the function Renders does.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

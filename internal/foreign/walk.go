@@ -20,7 +20,7 @@ type Shape uint8
 // The results of a walk.
 const (
 	Sound   Shape = iota // the tree is finite, and no Unwrap panicked
-	Endless              // the tree has no end
+	Endless              // the tree has more than maxErrors errors, so it probably has no end
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 

@@ -123,8 +123,8 @@ func (w *Writer) List(key string, list []string) {
 	w.Data = append(w.Data, ']')
 }
 
-// Name writes a member with the name names[i] of an enum. If there is no names[i], Name calls Fail with an error in which what describes the
-// enum.
+// Name writes a member with the name names[i] of an enum. If there is no names[i], Name calls Fail with an error that describes the enum by the
+// parameter "what".
 func (w *Writer) Name(key string, names []string, i int, what string) {
 	if i >= len(names) {
 		_, err := enum.Text(names, i, what)

@@ -72,8 +72,8 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			// No number in a later row is less than least. Every slip but a swap adds to a number of this row or a later one. A swap adds one to
-			// a number two rows back, which results in no less than the least number of the row between.
+			// No number in a later row is less than least. Every slip but a swap adds to a number of this row or of a later row. A swap adds
+			// one to a number two rows back, which results in no less than the least number of the row between.
 			return allowed + 1
 		}
 		before, last, this = last, this, before

@@ -47,7 +47,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// The cost of a slip does not grow with the size of the graph.
+// Name compares a bounded number of choices, so a misspelt name costs no more in a large graph than in a small one.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	choices := make([]string, compared, compared+1)

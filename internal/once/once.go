@@ -10,7 +10,7 @@ type Once struct {
 	done chan struct{} // closed when the function has returned; nil until it is called
 }
 
-// The first call of Do calls f. Other calls wait until this call of f has returned, panicked or called Goexit.
+// Do calls f if it is the first call of Do. All other calls wait until this call of f has returned, panicked or called Goexit.
 func (o *Once) Do(f func()) {
 	o.mu.Lock()
 	done := o.done

@@ -15,7 +15,7 @@ var Texts = []string{
 	"", "plain", `"quoted" \ back`, "<script>&amp;</script>", "\x00\x01\b\f\n\r\t\x1f\x7f", "é€😀", "\u2028\u2029\ufffd", "\xff\xfe broken \xc3", strings.Repeat("x", 3000),
 }
 
-// JSON returns one of many documents, of which not all are compact.
+// JSON returns one of four documents. The first one is not compact.
 func JSON(variant int) json.RawMessage {
 	return json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])
 }

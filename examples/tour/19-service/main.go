@@ -42,7 +42,7 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// The run gets neither the context of the request nor that of the signal: when the context of a durable run ends, its steps are
+		// The run gets neither the context of the request nor the context of the signal: when the context of a durable run ends, its steps are
 		// interrupted.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
