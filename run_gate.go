@@ -46,7 +46,7 @@ func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answ
 }
 
 // labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome must not
-// call user code. It need not: a string is its own label, every codec can encode it, and contracts check only values from outside.
+// call user code. It does not need to: a string is its own label, every codec can encode it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
@@ -112,7 +112,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // the result if the run has ended meanwhile, so that control does not call the function
+	err = errNotKept // the result if the run has ended meanwhile, since control then does not call the function
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was first

@@ -287,7 +287,7 @@ func (r *Run) locate(path string) (place, *PathError) {
 	}
 }
 
-// enterPath returns the nested run that contains the rest of a path after its first part, and this rest. It returns nil if there is no such run.
+// enterPath follows the first part of a path into a nested run. It returns this run and the rest of the path, or nil if there is no such run.
 func (r *Run) enterPath(path string) (*Run, string) {
 	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
@@ -331,7 +331,7 @@ func (r *Run) composite(part string) (at place, number string) {
 	return place{r, ref}, number
 }
 
-// astray returns the error for a path if rest, its remaining part, names no node of this run.
+// astray returns the error for a path whose remaining part, rest, names no node of this run.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
 	for end := range r.plan.partEnds(rest) {

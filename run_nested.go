@@ -380,14 +380,14 @@ func (r *Run) everyInput(noted bool, f func(name string)) {
 	}
 }
 
-// performsInside reports whether nested runs perform the node. This holds for a composite, and for a running node that has been expanded.
+// performsInside reports whether nested runs perform the node. They perform a composite, and a running node that was expanded.
 func (r *Run) performsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
 // tree is the state that a run and the runs nested in it share besides the lock. It contains the slots of Limit, which leaf nodes hold and
 // composites do not, and the list of touched runs, which the current critical section has changed. Only a run whose plan has composites, or whose
-// nodes have been expanded, has a tree. The common lock guards the tree.
+// nodes have been expanded, has a tree. The lock that all these runs share guards the tree.
 //
 // With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks that
 // need no slot precede tasks that need one. While a worker evaluates something without a slot, no worker takes a task. So the next event depends

@@ -97,7 +97,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 // The run's lock guards all fields except next.
 type single struct {
 	alone       int          // the number of workers that evaluate something without a slot
-	unwritten   int          // the number of tasks that will be evaluated without a slot when the store has written their cause: see Run.awaitsWrite
+	unwritten   int          // the number of ready nodes and ended nested runs that wait for a write of the store before they are evaluated without a slot: see Run.awaitsWrite
 	next        atomic.Int64 // when the first alarm of the bell is due; readable without the lock
 	interrupted *Step        // the last interrupted attempt that held the slot, or nil
 	rang        int64        // when an alarm rang last

@@ -195,9 +195,9 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id,
-// its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. If the value
-// is a [Decision], it also contains who has answered; if the Decision has an ID, the signal may be repeated. For a durable run, Signal returns
-// when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
+// its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that
+// is a [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the
+// answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if
 // the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID

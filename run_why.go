@@ -62,7 +62,7 @@ type Why struct {
 	Until time.Time
 	// Edges are the in-edges that the comment on the Kind describes: the first 20, in the order of declaration.
 	Edges []Edge
-	// Nodes are the paths of the other nodes that the comment on the Kind describes: the first 20. More is the number of further ones, as far as
+	// Nodes are the paths of the other nodes that the comment on the Kind describes: the first 20. More is the number of further nodes, as far as
 	// it is known.
 	Nodes []string
 	More  int

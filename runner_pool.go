@@ -40,7 +40,7 @@ type share struct {
 	used      int
 	bucket    *bucket.Bucket       // nil without a rate
 	waiting   [2]due.Queue[*claim] // the first for claims that need no token, the second for claims that need one; in the order of arrival
-	promised  [2]int               // the number of claims that were called back and have neither taken anything nor been dropped; indexed like waiting
+	promised  [2]int               // the number of claims that were called back and have not used or dropped their turn yet; indexed like waiting
 	arrivals  int64
 	refs      int      // the number of runs that may use the key
 	stakes    []*stake // the stakes of all runs, unordered

@@ -21,15 +21,15 @@ import (
 )
 
 // Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches:
-// slots and tokens that belong to the Runner until a lease ends. A node stays ready until its Runner has a grant for it, so no attempt and no
+// slots and tokens that belong to the Runner until their lease ends. A node stays ready until its Runner has a grant for it, so no attempt and no
 // Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, according to their needs,
 // and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs returns
 // its grants at once, in the background: [Runner.Shutdown] waits for that.
 //
 // A process that dies loses its grants when the lease ends. If a process is suspended, or does not reach the store, for longer than the lease, it
-// begins nothing meanwhile, but its running steps exceed the limit until they end. For durable runs this lasts at most one [Lease], since such
-// runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of a run
-// that is being stopped start even if this exceeds the limits.
+// starts no steps meanwhile, but its running steps may exceed the limit until they end. For durable runs this lasts at most one [Lease], since
+// such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of a
+// run that is being stopped start even if this exceeds the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store

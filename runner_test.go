@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestDeferrals: runs that are started, rest or fail are deferred, and are removed later.
+// TestDeferrals: runs that are being started, come to rest or fail are deferred, and their deferrals are removed later.
 func TestDeferrals(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs that rest", func(t *testing.T) {

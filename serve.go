@@ -58,7 +58,7 @@ type Service struct {
 	// The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. If an error persists,
 	// OnError is called again after some time. It is called from several goroutines. Its first argument is the id of the run, or "" if the error
 	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
-	// both. If OnError is nil, the error is logged as a warning by [slog.Default].
+	// the id and the queue. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
 	// Each call of Serve also calls OnError once with each warning about a version of a workflow. These are warnings that [Result.Warnings] also
 	// contains: the warnings of [Plan.Warnings] except warnings about triggers, the warning about a Key or a Memo that no option uses, and

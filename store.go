@@ -359,8 +359,9 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 var ErrNotDue = errors.New("the run is not due")
 
 // Describe sets the labels (s.Labels) of a durable run and its parent (s.Parent), the id of the run that has started this run. [store.Admin]
-// finds runs by either. If Describe is given when the run continues, the new values replace the stored ones, but nil Labels and an empty Parent
-// replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
+// finds runs by their labels and by their parent. If Describe is given when the run continues, the new values replace the stored ones, but nil
+// Labels and an empty Parent replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not
+// UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -430,8 +431,8 @@ func (c *config) described() *store.Spec {
 // [ErrUnknownTrigger] if the graph does not contain the trigger.
 //
 // Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches [store.ErrMismatch]
-// if other inputs are given, [ErrGraphChanged] if the graph is another one and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is
-// called before the run's NotBefore.
+// if other inputs are given, [ErrGraphChanged] if the graph differs and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is called
+// before the run's NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	p, err := g.compiled()
 	if err != nil {

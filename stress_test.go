@@ -94,8 +94,8 @@ type stress struct {
 	listen   bool   // whether there is a sink
 	caller   string // the kind of the caller's context
 	acts     []hostAct
-	calm     bool // whether the run and its nodes cannot be stopped
-	inert    bool // whether no guard is slow; after all nodes have ended nothing then continues
+	calm     bool // whether nothing stops the run or its nodes
+	inert    bool // whether no guard is slow, so that nothing continues after all nodes have ended
 
 	run     *kahn.Run
 	ready   chan struct{} // closed when run has been set
