@@ -205,7 +205,7 @@ func TestNodeBeingStoppedOutlivesItsTimeout(t *testing.T) {
 	}
 }
 
-// TestHistoryOfACutAttempt: if a crash cuts an attempt, the next attempt is in the node's History, with its own times.
+// TestHistoryOfACutAttempt: if a crash interrupts an attempt, the next attempt is in the node's History, with its own times.
 func TestHistoryOfACutAttempt(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{false, true} {

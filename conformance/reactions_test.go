@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// reaction is a setting that decides what a failure does to nodes that do not follow the failed node, with the expected statuses of such
+// reaction is a setting that decides what a failure does to nodes that do not follow the failed node, with the expected statuses of these
 // nodes.
 type reaction struct {
 	name string
@@ -257,7 +257,7 @@ func tryReaction(t *testing.T, f *failing, re *reaction, inside bool) {
 	}
 }
 
-// TestReactionsOfAState: a State without a Run reacts the same, whichever method reports the end of a node.
+// TestReactionsOfAState: a State without a Run reacts to a failure in the same way, whichever method reports the end of the failed node.
 func TestReactionsOfAState(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *machine.State, x machine.Token) error{

@@ -64,8 +64,8 @@ func (s *perishing) Release(ctx context.Context, l store.Lease) error {
 	return s.served.Release(ctx, l)
 }
 
-// A process dies at each write of a run that rests, including the writes that put the run to rest. Another process continues: each pause keeps
-// its length, and steps whose end was stored are not called again.
+// A process dies at each write of a run with pauses, including the write with which the process leaves the run for a pause. Another process
+// continues the run: each pause keeps its length, and steps whose end was stored are not called again.
 func TestServeRestsAndDies(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestServeRestsAndDies(t *testing.T) {
 	})
 }
 
-// A run that rests takes no place of MaxRuns and holds no lease, and continues in time.
+// Serve leaves a run that only waits, so the run takes no place of MaxRuns and has no lease. Serve continues the run in time.
 func TestServeRests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a loop that pauses", func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestServeRests(t *testing.T) {
 	})
 }
 
-// Runs at rest use no goroutines.
+// Runs that Serve has left while they wait use no goroutines.
 func TestServeManyThatRest(t *testing.T) { // not parallel, since it counts goroutines
 	inBubble(t, "many runs that sleep", func(t *testing.T) {
 		s, loops := new(served), pausing("loops", 2, 10*time.Hour)

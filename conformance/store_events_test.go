@@ -37,8 +37,8 @@ var nodeEnds = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-// ofOneMoment returns an error if a stored log and a stored run differ: a node that has ended according to one of the two must have ended
-// according to the other. The same holds for starts of attempts and for the run.
+// ofOneMoment returns an error if a stored log and a stored run differ: if a node has ended according to the log, it must have ended according to
+// the stored run, and vice versa. The same holds for starts of attempts and for the run.
 func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 	if uint64(len(events)) != r.LastEvent {
 		return fmt.Errorf("%d events, the last one with id %d", len(events), r.LastEvent)

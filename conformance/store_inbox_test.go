@@ -26,7 +26,7 @@ func expectApplied(t testing.TB, db store.Inbox, ids ...string) {
 	}
 }
 
-// life performs one life of the run "r": until the run ends or is at rest.
+// life performs one life of the run "r": until the run ends, or is suspended and no process performs it.
 func life(t testing.TB, g *kahn.Graph, step kahn.StepFunc, db store.Store, opts ...kahn.Option) trial {
 	t.Helper()
 	return try2(t, g, step, append(opts, kahn.Durable(db), kahn.RunID("r"))...)
