@@ -12,7 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run with a handled failure is not redriven or forked without the option DespiteHandlers. Reports say so, also in a dry run.
+// A run with a handled failure is redriven or forked only with the option DespiteHandlers. Without it, the run's error in the report says so,
+// also in a dry run.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }

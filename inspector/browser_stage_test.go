@@ -166,7 +166,7 @@ func (h *holding) WriteHeader(code int)           { h.code = code }
 func (h *holding) Flush()                         {} // claims to flush, but does not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
 
-// refund returns an order whose goods are missing; its refund fails at the first attempt.
+// refund returns an order whose goods are missing. The order's refund fails at the first attempt.
 func refund() *kahn.Graph {
 	var calls atomic.Int64
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }
@@ -327,7 +327,7 @@ func crews(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
-// many returns a graph with a map of 10,000 items that send letters. Two items fail at first, which the map tolerates.
+// many returns a graph with a map of 10,000 items that send letters. The first attempts of two items fail, and the map tolerates this.
 func many() *kahn.Graph {
 	var again sync.Map
 	letters := make([]int, 10_000)

@@ -40,8 +40,8 @@ func TestCauseFirst(t *testing.T) {
 	}
 }
 
-// TestStopCause requires that the row of a run that was cancelled or aborted says who asked for it, why, and with which error, whether the
-// Runner or only a store has the run, and whether the run keeps its events.
+// TestStopCause requires that the row of a cancelled or aborted run says who asked for the stop, why, and with which error. This holds for runs
+// of the Runner and for runs that only a store has, with and without kept events.
 func TestStopCause(t *testing.T) {
 	t.Parallel()
 	waits := func() *kahn.Graph {

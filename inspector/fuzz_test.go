@@ -82,7 +82,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// The handler finds its mount point in any path without a panic; the rest of the path is a suffix of the path.
+// The handler finds its mount point in any path without a panic. The part after the mount point is a suffix of the path.
 func FuzzMount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, path string) {
 		if rest, _ := within(pattern, path); len(rest) > len(path) || path[len(path)-len(rest):] != rest {

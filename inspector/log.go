@@ -363,9 +363,9 @@ type span struct {
 }
 
 type timelineReply struct {
-	// Start is the time from which the other times count: the beginning of the run, or the time of the first kept event if this event came
-	// earlier. Now is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its
-	// process, the time at which that process was last heard of.
+	// Start is the time from which all other times count: the beginning of the run, or the time of the first kept event if this event came earlier.
+	// Now is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its process, the time at
+	// which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	// Remaining is about how long after Now a live run will end. It is nil if that is not known, or if the run waits, or will wait, for an answer.

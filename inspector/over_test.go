@@ -254,7 +254,8 @@ func TestDeepValues(t *testing.T) {
 	}
 }
 
-// A redrive that would repeat handled failures is refused unless the operator asks for it explicitly. The preview names the handlers.
+// A redrive that would repeat handled failures needs the operator's explicit consent. Without it the redrive is refused. The preview names the
+// handlers.
 func TestRedriveDespiteHandlers(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}})

@@ -114,7 +114,7 @@ func parseQueueCursor(text string) (x queueCursor, err error) {
 	return x, nil
 }
 
-// listUnclaimable returns a page of the runs that no live process serves, one queue after the other.
+// listUnclaimable returns a page of the runs that no live process serves, queue by queue.
 func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []store.QueueState) (page store.Page, err error) {
 	from, err := parseQueueCursor(q.After)
 	if err != nil {

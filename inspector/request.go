@@ -169,7 +169,7 @@ func (s *storedRun) judgeAnswer(path string, answer any) error {
 	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
 }
 
-// judgeCancel returns an error unless the run has begun and its outermost graph has an unfinished node with this path.
+// judgeCancel returns an error if the run has not begun, or if its outermost graph has no unfinished node with this path.
 func (s *storedRun) judgeCancel(path string) error {
 	x := s.places[path]
 	switch {

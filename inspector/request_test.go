@@ -58,7 +58,8 @@ func (x *elsewhere) requests() []requestRow {
 	return get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 }
 
-// If another process performs a run, it gets the requests for the run, each key once, whichever handler received the action.
+// If another process performs a run, that process gets the requests for the run. Requests with the same key are one request, whichever handlers
+// received them.
 func TestRequestsReachThePerformer(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -144,7 +145,7 @@ func TestRequestRefused(t *testing.T) {
 	require.Len(t, blind.requests(), 1)
 	blind.resumed()
 	require.Eventually(t, func() bool {
-		list := blind.requests() // the handler caches a loaded run for a moment
+		list := blind.requests() // the handler caches a loaded run for a short time
 		return len(list) == 1 && list[0].Status == store.RequestRefused
 	}, loadTime, tick)
 	require.Contains(t, blind.requests()[0].Refused, "choose one of")

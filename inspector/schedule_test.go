@@ -66,7 +66,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// What the host's Inputs function returns or reports about a tick is data, which needs ViewData. Without a Scheduler there are no schedules.
+// Only clients with ViewData see what the host's Inputs function returns or reports about a tick. Without a Scheduler there are no schedules.
 func TestSchedulesArePrivate(t *testing.T) {
 	t.Parallel()
 	var s *schedule.Scheduler

@@ -42,8 +42,8 @@ func (h *handler) admit(r *http.Request) error {
 	return h.authorize(r, View)
 }
 
-// pass returns an error unless a request has the token. Requests for the page itself need none: the page contains nothing about runs, and
-// asks the user for the token.
+// pass returns an error if a request lacks the token. Requests for the page itself need no token: the page contains nothing about runs, and asks
+// the user for the token.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -51,7 +51,7 @@ func (h *handler) pass(r *http.Request, path string) error {
 	return errNoToken
 }
 
-// authorize returns an error unless a request may perform the Action.
+// authorize returns an error if a request may not perform the Action.
 func (h *handler) authorize(r *http.Request, a Action) error {
 	if h.allows(r, a) {
 		return nil
@@ -92,10 +92,10 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// below returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount is
-// missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern
-// or a part of it. Around the ServeMux, it removes another prefix. below cannot always distinguish the two. It first assumes a StripPrefix
-// inside the ServeMux, and if the resulting path is unknown, a StripPrefix around the ServeMux.
+// below returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount is missing.
+// An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern or a part of
+// it. Around the ServeMux, it removes another prefix. below cannot always tell where the StripPrefix is. It first assumes a StripPrefix inside
+// the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedRow is one run of the store, which this process, another process or none performs.
+// storedRow is one run of the store. This process, another process or no process may perform the run.
 type storedRow struct {
 	ID       string         `json:"id"`
 	Workflow string         `json:"workflow"`

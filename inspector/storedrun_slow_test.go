@@ -39,7 +39,7 @@ func (s *slowStore) Load(ctx context.Context, id string) (*store.Run, error) {
 	return run, err
 }
 
-// When several pages ask for the same run at once, it is loaded once. Clients do not see the details of the store's errors, which go to the log.
+// When several pages ask for the same run at once, the run is loaded once. The details of the store's errors go to the log, and not to clients.
 func TestStoredRunIsLoadedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

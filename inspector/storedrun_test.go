@@ -210,7 +210,7 @@ func TestStoredSignal(t *testing.T) {
 	require.Contains(t, x.audit.String(), "action=signal actor=ann")
 }
 
-// If a stored run has not begun, it is cancelled without calling a step. If it waits, it continues and is cancelled.
+// A stored run that has not begun is cancelled without calling a step. A stored run that waits continues, and is then cancelled.
 func TestStoredCancel(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -538,7 +538,7 @@ func TestStoredRedriveByRequest(t *testing.T) {
 	rows := get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 	require.Len(t, rows, 1)
 	require.Equal(t, []any{store.KindRedrive, store.RequestWaiting, "ann", "he has moved"}, []any{rows[0].Kind, rows[0].Status, rows[0].By, rows[0].Comment})
-	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // plays the other process
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // acts as the other process
 	require.NoError(t, err)
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "he has moved"}, res.RedriveRequest)
 	require.Equal(t, kahn.RunCompleted, x.status("order 17"))

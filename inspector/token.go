@@ -60,13 +60,13 @@ func (g *tokenGate) admits(r *http.Request) bool {
 	return false
 }
 
-// sessionBody contains the token, which is in the body and not in the query, so that logs of requests do not contain it.
+// sessionBody contains the token. The token is in the body and not in the query, so that logs of requests do not contain it.
 type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints, which the
-// handler does not know behind a proxy.
+// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints. The handler does not
+// know this path if it is behind a proxy.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoTask is a run with a failed compensation, which an operator must repeat, or whose effects an operator must undo by hand.
+// undoTask is a run with a failed compensation. An operator must repeat the compensation, or undo the node's effects by hand.
 type undoTask struct {
 	Run      string         `json:"run"`
 	Workflow string         `json:"workflow"`

@@ -96,7 +96,7 @@ func typeName(v any) string {
 
 const (
 	mostDepth = 10_000     // maximum nesting of an encoded value, because package json needs stack for each level
-	mostParts = 10_000_000 // maximum number of elements, members and pointers; it limits the size, because JSON repeats parts that values share
+	mostParts = 10_000_000 // maximum number of elements, members and pointers. A small value may have many parts, because JSON repeats parts that values share
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()

@@ -79,7 +79,7 @@ func (l *lateInbox) Post(ctx context.Context, run string, q store.Request) (bool
 	return l.Memory.Post(ctx, run, q)
 }
 
-// If two answers are posted at the same moment, the second one is rejected.
+// If two answers are posted at the same time, the second one is rejected.
 func TestAnswersPostedAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) {

@@ -80,8 +80,8 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
-// asksRedrive reports whether this process may post a redrive of a stored run as a request, without performing the run. This process must
-// have the plan of the run, which shows what would run again.
+// asksRedrive reports whether this process may post a redrive of a stored run as a request, without performing the run. This process must have
+// the plan of the run, because the plan shows what would run again.
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)

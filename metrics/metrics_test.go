@@ -197,7 +197,7 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
-// A step that suspends is called again in the same attempt, which does not count as a retry.
+// A step that suspends is called again in the same attempt. This call does not count as a retry.
 func TestRetriesOfSuspendedSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics

@@ -310,7 +310,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	return value, err
 }
 
-// retried reports whether an attempt is a retry. A step that suspended is called again in the same attempt, which is no retry.
+// retried reports whether an attempt is a retry. A step that suspended is called again in the same attempt, and this call is no retry.
 func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -490,7 +490,7 @@ func (b *bench) counts(t *testing.T) map[string]int64 {
 	return got
 }
 
-// A step that suspends is called again in the same attempt; this call does not count as a retry.
+// A step that suspends is called again in the same attempt. This call does not count as a retry.
 func TestRetriesOfSuspendedSteps(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})

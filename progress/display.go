@@ -84,7 +84,7 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 }
 
 // options returns the options that pass the events of a run to the display. begin is called before the run begins. It returns a function end, or
-// nil. end is called when this process no longer performs the run. The caller of both functions does not hold d.mu.
+// nil. end is called when this process no longer performs the run. The caller of begin and end does not hold d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)

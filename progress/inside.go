@@ -256,8 +256,8 @@ func (s *state) pacing() int {
 // resting means that the whole run waits, or that no process performs it.
 const resting = -1
 
-// pace records what is needed to compute a rate: how many nodes had ended at some moments, at least a second apart. The first moment is the
-// start, until the list has reached its maximum length.
+// pace records what is needed to compute a rate: how many nodes had ended at some times, at least a second apart. The first time is the start,
+// until the list has reached its maximum length.
 type pace []moment
 
 type moment struct {
@@ -268,7 +268,7 @@ type moment struct {
 // mostMoments bounds the length of a pace, so that the rate covers about the last 30 seconds, or the last 30 ends if nodes end more slowly.
 const mostMoments = 30
 
-// note records a moment at which `done` nodes have ended.
+// note records a time at which `done` nodes have ended.
 func (p *pace) note(at time.Time, done int) {
 	if at.Sub((*p)[len(*p)-1].at) < time.Second {
 		return

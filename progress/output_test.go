@@ -49,8 +49,8 @@ func TestOutputOfSteps(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The terminal has 9 lines: the header, three steps, the cursor, and four lines for outputs. The first step gets a third of the four, and the
-	// second step half of the rest.
+	// The terminal has 9 lines: the header, three steps, the cursor, and four lines for outputs. The first step gets a third of the four lines, and
+	// the second step half of the remaining lines.
 	if got, want := v.snapshots["1.02s"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
 		"=> tell                     1.0s\n   | a time\n=> mute                     1.0s\n"; got != want {
 		t.Errorf("running:\n%s", got)

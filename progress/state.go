@@ -55,7 +55,7 @@ type live struct {
 	since   time.Time
 	undo    bool          // whether the node is being undone
 	info    string        // the text, if any, about what a suspended node waits for
-	signal  bool          // whether the suspended node itself waits for a signal; a composite instead waits for nodes inside
+	signal  bool          // whether the suspended node itself waits for a signal; false for a composite, which waits for nodes inside
 	output  *tail         // the output of the attempt; nil if it has none
 	inside  *inside       // the counts of a composite; nil if no node inside has begun
 	element *list.Element // the node's element in the list running or waiting, or nil
@@ -519,7 +519,7 @@ func describe(e event.NodeEnd) string {
 	return text
 }
 
-// causeless returns errorText without the cause, since the caller writes the cause in front of it. The text of a panic begins with its cause.
+// causeless returns errorText without the cause, since the caller writes the cause before the text. The text of a panic begins with its cause.
 func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }

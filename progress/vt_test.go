@@ -79,7 +79,7 @@ func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*tes
 	return v
 }
 
-// readAll reads until the other side is closed. On Linux the read then returns an error, which readAll drops.
+// readAll reads until the program's side of the terminal is closed. On Linux the read then returns an error, and readAll ignores this error.
 func readAll(master *os.File) (string, error) {
 	var all strings.Builder
 	_, err := io.Copy(&all, master)

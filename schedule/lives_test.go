@@ -143,7 +143,7 @@ func TestEachTickOnce(t *testing.T) {
 func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 	const lasts = 12 * time.Hour
 	w := &world{ended: map[string]int{}, left: map[string]bool{}}
-	// All ticks of both schedules must run: the ticks of the first schedule may overlap, and the ticks of the second run in turn.
+	// All ticks of both schedules must run. Ticks of the first schedule may overlap. Ticks of the second schedule run one after the other.
 	list := []schedule.Schedule{
 		{Name: "beside", Workflow: "w", Cron: "*/15 * * * *", Missed: schedule.All, Overlap: schedule.Allow},
 		{Name: "after", Workflow: "w", Every: 10 * time.Minute, Missed: schedule.All, Jitter: 3 * time.Minute},

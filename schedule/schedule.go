@@ -30,8 +30,8 @@ type Schedule struct {
 	Every      time.Duration
 	// Missed says what happens to ticks at which no process served the schedule.
 	Missed Missed
-	// StartingDeadline is how late the run of a tick may begin; after that the tick is missed. Zero means no bound, or a minute if Missed is
-	// None.
+	// StartingDeadline is how late the run of a tick may begin. If the run cannot begin by then, the tick is missed. Zero means no bound, or a
+	// minute if Missed is None.
 	StartingDeadline time.Duration
 	// Overlap says what happens to a tick while the run of another tick has not ended.
 	Overlap Overlap

@@ -204,7 +204,7 @@ func TestTicks(t *testing.T) {
 }
 
 // TestTickBesideInputs: a run has the input "tick" in addition to the schedule's own inputs, unless these include a tick or the graph does not
-// take one.
+// take a tick.
 func TestTickBesideInputs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

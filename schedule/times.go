@@ -194,7 +194,8 @@ func shown(u time.Time) int64 {
 // margin is larger than any offset of a zone, in seconds.
 const margin = 26 * 3600
 
-// reached returns the first moment at which the clock shows the local time c (a number, see shown), or, if the clock skips c, the end of the gap.
+// reached returns the first time at which the clock shows the local time c, which is a number as in the function shown. If the clock skips c, it
+// returns the end of the gap.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()

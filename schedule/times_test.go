@@ -176,8 +176,8 @@ var minutes = []struct {
 }
 
 // walk is Vixie's algorithm: it wakes each minute, and compares expressions without a star with all minutes that have passed on the clock since
-// it last woke. If the clock was set back, no such expression matches until the clock has reached its former time. An expression with a star is
-// compared only with the minute that the clock shows.
+// it last woke. If the clock was set back, no expression without a star matches until the clock shows again the time at which it was set back. An
+// expression with a star is compared only with the minute that the clock shows.
 func walk(zone *time.Location, from, before time.Time) (found [][]int64) {
 	found = make([][]int64, len(minutes))
 	_, offset := from.In(zone).Zone()
@@ -261,7 +261,7 @@ func unix(zone *time.Location, seconds []int64) (list []string) {
 	return list
 }
 
-// TestNextFromAnyMoment: for any moment, Next returns the first tick after the moment.
+// TestNextFromAnyMoment: for any time, Next returns the first tick after this time.
 func TestNextFromAnyMoment(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "America/Santiago", "Antarctica/Troll"} {

@@ -41,8 +41,8 @@ for (const type of types) source.addEventListener(type, e => {
 func TestBrowser(t *testing.T) {
 	const events, every = 1000, 150
 
-	// The events are run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some events happen before the
-	// browser has connected, and the rest while the browser reads.
+	// The events are run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some events happen before the browser has
+	// connected, and the remaining events while the browser reads.
 	connected := make(chan struct{})
 	run := start(t, chain(1), func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range events - 5 {

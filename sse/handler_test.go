@@ -289,7 +289,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// redactedID is the id that secretive gives to events. Because it is long, digits of a time or a trace id cannot be mistaken for it.
+// redactedID is the id that secretive gives to events. The id is long, so that it cannot occur by chance in a time or a trace id.
 const redactedID = 4711471147114711
 
 // secretive withholds node.queued, hides all names, and tries to change fields that Redact must not change.

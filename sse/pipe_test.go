@@ -56,8 +56,8 @@ func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// serve starts a server and returns its network and a client for it. Both are closed when the test ends, since their goroutines must end before
-// the synctest bubble does.
+// serve starts a server and returns its network and a client for it. serve closes the network and the client when the test ends, since their
+// goroutines must end before the synctest bubble ends.
 func serve(t *testing.T, server *http.Server) (*network, *http.Client) {
 	t.Helper()
 	n := &network{conns: make(chan net.Conn), done: make(chan struct{})}

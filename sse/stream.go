@@ -155,7 +155,7 @@ func (s *stream) sendHeartbeat(src Source) error {
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.send([]byte(":\n")) // a comment instead of a withheld heartbeat; an empty line after it would end the event that the retry field began
+	return s.send([]byte(":\n")) // a comment instead of a withheld heartbeat. No empty line follows, since it would end the event that the retry field began
 }
 
 // deadline sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.

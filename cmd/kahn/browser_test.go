@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command opens the browser if there is a desktop. The arguments of programs, which other users of the machine can see, do not contain
-// the token.
+// The command opens the browser if there is a desktop. The arguments of the browser do not contain the token, because other users of the machine
+// can see arguments.
 func TestBrowse(t *testing.T) {
 	none := func(string) string { return "" }
 	require.Equal(t, []string{"open"}, browserCommand("darwin", none))

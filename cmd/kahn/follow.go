@@ -145,7 +145,7 @@ func (f *follower) watch(ctx context.Context) {
 	for {
 		err := errors.Join(w.look(ctx), f.count(ctx))
 		if err != nil && ctx.Err() == nil {
-			f.screen.note(fmt.Sprintf("kahn: %v", err)) // the next look may succeed; otherwise show returns the error
+			f.screen.note(fmt.Sprintf("kahn: %v", err)) // the next look may succeed. If the store keeps failing, show returns the error
 		}
 		select {
 		case <-ticker.C:

@@ -340,7 +340,7 @@ func TestBoundsOfTemplates(t *testing.T) {
 	expect(t, exitOK, "a: failed: node \"a\": ", "", "run", "-dry", definition)
 }
 
-// A dry run ends at its timeout and on Ctrl-C, even during the expansion of templates, which takes long in this test.
+// A dry run ends at its timeout and on Ctrl-C, even while templates are expanded. The expansion takes long in this test.
 func TestDryRunIsStopped(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("'{{range 90000}}{{end}}', ", 2000)

@@ -24,7 +24,7 @@ type page struct {
 	browse       bool // open the browser, if the command runs on a terminal
 }
 
-// listen listens on the address, which must be a loopback address unless -ui-remote is given.
+// listen listens on the address. Without -ui-remote the address must be a loopback address.
 func (p page) listen() (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server. Then it leaves the runs
+// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server, and then leaves the runs
 // that were begun on the page: their steps are interrupted, and a later process can continue the runs from the store.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}

@@ -50,7 +50,7 @@ func (p problem) String() string {
 	return b.String()
 }
 
-// said returns the message, with the node in front of it.
+// said returns the message, preceded by the node.
 func (p problem) said() string {
 	if p.Node == "" {
 		return p.Message

@@ -59,7 +59,7 @@ func TestRunsWithInputs(t *testing.T) {
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
 }
 
-// Two commands with the same -run perform the run once, and both report how it ended.
+// Two commands with the same -run perform the run once, and each of them reports how the run ended.
 func TestOneRunTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -176,7 +176,7 @@ func (m mock) attempt() kahn.Mock {
 	return kahn.Mock{Value: v, Err: err}
 }
 
-// wait is a step that waits for an answer, which becomes its output.
+// wait is a step that waits for an answer. The answer becomes the step's output.
 func wait(_ context.Context, s *kahn.Step) (any, error) {
 	if answer, ok := s.Resumed(); ok {
 		return answer, nil

@@ -80,7 +80,7 @@ var searchAttributes = map[string]enums.IndexedValueType{
 	"KahnWorkflow": enums.INDEXED_VALUE_TYPE_KEYWORD, "KahnStatus": enums.INDEXED_VALUE_TYPE_KEYWORD,
 }
 
-// freePort returns a port on which no process listens at the moment.
+// freePort returns a port on which no process listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", localhost+":0")
 	if err != nil {

@@ -134,7 +134,7 @@ function toggleComposite(path: string): void {
 	go({ open: open.includes(path) ? open.filter(p => p !== path && !isInside(p, path)) : [...open, path] }, true)
 }
 
-// unfold unfolds a box, unless this was requested before: the content of a composite takes a moment to load.
+// unfold unfolds a box. If the address already lists the box as unfolded, its content is still being loaded, and unfold does nothing.
 function unfold(box: Item): void {
 	const { open, fold } = route.peek()
 	if (box.type === "group") go(box.group === stopped ? { failed: "all" } : { fold: fold.filter(g => g !== box.group) }, true)

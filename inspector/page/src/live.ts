@@ -77,7 +77,7 @@ function connect(run: string): void {
 	own.onerror = () => {
 		clearTimeout(patience)
 		if (own !== source) return
-		if (own.readyState === EventSource.CLOSED) { // the server rejected the stream: perhaps there is no such run
+		if (own.readyState === EventSource.CLOSED) { // the server rejected the stream: the run may be unknown
 			if (run && !greeted) connect("")
 			else fallBack(run)
 			return

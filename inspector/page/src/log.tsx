@@ -63,7 +63,7 @@ export function LogView({ model }: { model: Model }) {
 			else if (again.current) void grow()
 		}, own === epoch.current ? every : 0)
 	}
-	// append adds later lines. Excess lines are dropped at the other end, and can be loaded again.
+	// append adds later lines. Excess lines are dropped at the beginning, and can be loaded again.
 	const append = (fresh: Line[], cap: number) => {
 		if (!fresh.length) return
 		const all = [...lines.peek(), ...fresh]

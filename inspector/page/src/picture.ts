@@ -16,7 +16,7 @@ export function usePicture(model: Model) {
 	const { inside, open, fold, failed, edges, by, around, up, down } = route.value
 	const asked = useRef(false), again = useRef(false), count = useRef(0)
 	const sent = useRef(new Map<string, Graph>()) // the graphs that the worker has
-	const ask = () => { // requests one picture at a time; if the graph changes faster, some of its states are not shown
+	const ask = () => { // requests one picture at a time. If the graph changes faster than pictures are made, some of its states are not shown
 		if (asked.current) return void (again.current = true)
 		const r = route.peek()
 		if (!model.graphs.has(r.inside)) return

@@ -87,8 +87,8 @@ addEventListener("hashchange", () => {
 	route.value = parse(location.hash)
 })
 
-// go changes a part of the address. If replace is set, the browser's history gets no new entry. go reads the present address and not
-// the signal, because the signal changes a moment later than the address.
+// go changes a part of the address. If replace is set, the browser's history gets no new entry. go reads the address and not the signal, because
+// the signal changes a little later than the address.
 export function go(change: Partial<Route>, replace = false): void {
 	const to = href({ ...parse(location.hash), ...change })
 	if (to === location.hash) return

@@ -29,7 +29,7 @@ export function RunsView() {
 	useEffect(() => { void load() }, [status, undone, workflow, q, generation.value])
 	useEffect(() => {
 		const loading = restrained(700, load)
-		const offs = [onRows(m => rows.apply(m.runs)), listTurns.subscribe(loading.ask)] // shown rows follow the stream; the selection and the order of the rows change a little later
+		const offs = [onRows(m => rows.apply(m.runs)), listTurns.subscribe(loading.ask)] // rows change with the stream; which rows are shown, and their order, change a little later
 		return () => { offs.forEach(off => off()); loading.stop(); rows.stop() }
 	}, [])
 	const more = () => {
