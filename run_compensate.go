@@ -92,7 +92,7 @@ func (r *Run) allowUndo() {
 }
 
 // outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into the first graph
-// with nodes that may have to be undone: the records of the composites state whether there are such nodes, see insideState.Undoes.
+// with nodes that may have to be undone. The records of the composites state whether there are such nodes, see insideState.Undoes.
 func (r *Run) outdateUndoes() {
 	for o := r; o.outer != nil && !o.st.AllowsUndo(); o = o.outer {
 		o.outer.outdated(o.within.ref)

@@ -304,8 +304,8 @@ func (r *Run) enterPath(path string) (*Run, string) {
 }
 
 // partEnds yields the positions where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It
-// yields the path's end and each slash, but only up to the length of the longest id, since a wrong path may be of any length and the caller holds
-// the run's lock.
+// yields the path's end and each slash, but only up to the length of the longest id. A wrong path may be of any length, and the caller holds the
+// run's lock.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {

@@ -260,9 +260,9 @@ func (r *Run) reachEarly(now int64) {
 	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
-// turn is the position of a run among the runs that wait for a slot. It is the position of the run's best ready node, by priority, then by the
-// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were a single graph. In a tree with one slot, a
-// check or an inline node counts as a node of priority 0 without a path.
+// turn is the position of a run among the runs that wait for a slot. It is the position of the run's best ready node: by priority, then by the
+// longest remaining path to the end of the outermost run, then by declaration. All graphs of the tree count as a single graph. In a tree with one
+// slot, a check or an inline node counts as a node of priority 0 without a path.
 type turn struct {
 	index    int  // the index in the queue, plus one; 0 if the run is not in the queue
 	gated    bool // whether the run is in tree.gated

@@ -363,9 +363,13 @@ func (s *Step) IdempotencyKey() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Param returns the value of a parameter. It is the first of these values that exists: the value that edges delivered, merged if there are
-// several; the node's static value; for a declared port or a node without predecessors, the root input of that name; the port's default. ok is
-// true for a null, and false if there is no value.
+// Param returns the value of a parameter. It is the first of these values that exists:
+//   - the value that edges delivered, merged if there are several;
+//   - the node's static value;
+//   - the root input of that name, for a declared port or a node without predecessors;
+//   - the port's default.
+//
+// ok is true for a null, and false if there is no value.
 func (s *Step) Param(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Params[name]

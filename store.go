@@ -785,10 +785,10 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 }
 
 // Adopt lets a stored run continue with this version of its graph, although it has begun under another version. A node and the nodes inside it
-// keep their results if the node completed, was skipped or was superseded, if it has the same hash in both plans, see [Plan.Hash], and if it does
-// not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand, and docs/operating.md
-// contains all rules. Go functions have no hash: a node whose function has changed keeps its result, unless its declaration, such as its Config,
-// also changes.
+// keep their results under three conditions: the node completed, was skipped or was superseded; its hash is the same in both plans, see
+// [Plan.Hash]; it does not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand,
+// and docs/operating.md contains all rules. Go functions have no hash: a node whose function has changed keeps its result, unless its
+// declaration, such as its Config, also changes.
 //
 // Adopt performs no node: one transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
 // fails, the run is unchanged. For a run that has not begun, Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
