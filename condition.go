@@ -679,9 +679,9 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy determines what happens to a node whose guard fails to decide. By default, the node runs if its guard is a text, and fails if its guard
-// is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the log, in
-// NodeResult.GuardErr and in Result.Warnings.
+// GuardPolicy determines what happens to a node whose guard fails to decide. By default, a node whose guard is a text runs. A node whose guard is a
+// Go function fails, since a defect of the function must not let the node run. Under every policy the problem is in the log, in NodeResult.GuardErr
+// and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.

@@ -785,12 +785,12 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls sets a function that the run calls instead of each guard, each fallback, and each test of a condition or a loop, whether it is a Go
-// function or a text. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". by either calls its
-// argument call and returns the results of this call, or returns recorded results. So an engine that replays histories can record the results of
-// functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View]
-// had no answer. The run uses the results of by; a value of another type fails the call with an error that matches [ErrBadValue]. The option's
-// error matches [ErrBadOption] if by is nil.
+// GraphCalls makes the run call by instead of each guard, each fallback, and each test of a condition or a loop. These may be Go functions or texts.
+// path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". by either calls its argument call and returns
+// the results of this call, or returns recorded results. So an engine that replays histories can record the results of functions that are not pure.
+// The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View] had no answer. The run uses the
+// results of by; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is
+// nil.
 //
 // The run calls by without a lock, and by may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by its
 // path, its field, and its position among the calls of its node.

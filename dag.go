@@ -283,8 +283,8 @@ type Node struct {
 
 	// Ports declares the node's inputs. A node with ports is skipped when a required port has no value.
 	Ports []Port
-	// Merge is the strategy for edges that share a Param, if none of these edges names one: [MergeLast] (the default),
-	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
+	// Merge is the strategy for edges that share a Param, if none of these edges names a strategy. It is [MergeLast] (the default), [MergeConcat],
+	// [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
 	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then reports
 	// an edge whose Key is not "output", one of these ports or a path into one of these. If Outputs is empty, an edge may have any Key.
@@ -321,11 +321,11 @@ type Port struct {
 
 // Edge makes node To follow node From, and determines the value that it delivers to To.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails,
-// and delivers its value, but does not make To run; otherwise the labels would have no effect. There is one exception. Suppose that an edge with
-// a Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or
-// over other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver
-// data only.
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails, and
+// delivers its value, but does not make To run. If it did, the labels would have no effect. There is one exception. Suppose that an edge with a
+// Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or over
+// other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver data
+// only.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.

@@ -492,8 +492,8 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup chooses the merge strategy for the edges of one parameter: the strategy that the edges name, otherwise the node's Merge, otherwise
-// MergeLast.
+// mergeGroup chooses the merge strategy for the edges of one parameter: the strategy that the edges name or, if they name none, the node's Merge. The
+// default is MergeLast.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
 	explicit := ""
@@ -606,7 +606,7 @@ func (x *compiledGraph) changed() bool {
 	return x.g.version != x.version || !x.baked.of(x.g)
 }
 
-// force holds the settings that apply to a graph: the graph's own settings, or otherwise the settings of the enclosing graphs.
+// force holds the settings that apply to a graph. A setting that the graph itself lacks comes from the enclosing graphs.
 type force struct {
 	Defaults
 	evaluator evaluator

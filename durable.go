@@ -149,7 +149,7 @@ type pendingNode struct {
 	place
 	happened nodeNews
 	ended    int32 // with nodeReturned: the number of the ended attempt if an earlier transaction contains its start, otherwise 0
-	starts   int32 // the number of attempts that begin; above one only if earlier attempts were abandoned while the store was busy
+	starts   int32 // the number of attempts that begin; it is above one only if earlier attempts were abandoned while the store was busy
 	attempt  int32 // the number of the last attempt that begins
 	before   int32 // with nodeBegan: the number of attempts in the store
 	resolved int   // the number of predecessors that became terminal

@@ -444,8 +444,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead returns the part of an error message that lists alternatives: the choice that is most similar to what was written, if one is similar,
-// then the first 20 choices and the number of the others.
+// instead returns the part of an error message that lists alternatives. It suggests the choice that is most similar to what was written, if one is
+// similar, and lists the first 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder

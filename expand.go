@@ -339,8 +339,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// regains reports whether the step of a node that has ended must be called again for its graph: the node was expanded in an earlier life, this
-// life does not know the graph, and nodes inside may have to be undone.
+// regains reports whether the step of a node that has ended must be called again to return its graph. The node was then expanded in an earlier life,
+// this life does not know the graph, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()

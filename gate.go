@@ -22,8 +22,7 @@ import (
 // nor labelled edges, accepts any answer.
 //
 // While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
-// Result in status [RunSuspended] with a [Snapshot]. A [Run] that [Start] has begun stays in memory, and continues when [Run.Signal] answers the
-// node.
+// Result in status [RunSuspended] with a [Snapshot]. A [Run] of [Start] stays in memory and waits for [Run.Signal].
 type Gate struct {
 	// Timeout is the longest time that the gate waits. The gate uses the wall clock, so time also passes while the run is not in memory. Zero
 	// means forever. Compile refuses a Timeout above 0 and below 1 µs, since the author probably forgot the unit.
@@ -39,9 +38,9 @@ type Gate struct {
 	// Default: none.
 	Check func(answer any) error `json:"-"`
 	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the
-	// schema as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check
-	// refuses; Check is called only for an answer that conforms. Compile reports a schema that it cannot compile with [ErrNoSchemas] or
-	// [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
+	// schema as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
+	// Check is called only for an answer that conforms. Compile reports a schema that it cannot compile with [ErrNoSchemas] or [ErrBadSchema].
+	// [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
 }
 
@@ -112,8 +111,8 @@ type ChoiceError struct {
 	Node string
 	// Answer is the label of the answer or, if the answer has no label, its text, shortened to about a kilobyte.
 	Answer string
-	// Choices are the choices of the gate: first the declared choices or, if there are none, the labels of its edges in the order of declaration;
-	// then the words that mean the same as one of these, or the opposite. See [Gate].
+	// Choices are the choices of the gate: the declared choices or, if there are none, the labels of its edges in the order of declaration. After these
+	// come the words that mean the same as one of them, or the opposite. See [Gate].
 	Choices []string
 
 	null bool   // whether the answer was null; false for the text "null"
@@ -136,8 +135,8 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices returns the answers that a gate accepts or a condition may give: the declared choices or, if there are none, the labels of the node's
-// out-edges; and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
+// choices returns the answers that a gate accepts or a condition may give. These are the declared choices or, if there are none, the labels of the
+// node's out-edges. It adds the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges from p, but the labels of those edges are still choices
 		ref, _ = p.whole.find(p.names[ref])

@@ -120,8 +120,8 @@ func TestGrowthOfSignals(t *testing.T) {
 	}
 }
 
-// TestGrowthOfNestedWaits answers many nested runs that wait at gates, with a store and without: sub-graphs, items of maps, and steps that wait
-// under their own tokens.
+// TestGrowthOfNestedWaits answers many waiting nodes in nested runs, with a store and without: gates in sub-graphs and in items of maps, and steps
+// that wait under their own tokens.
 func TestGrowthOfNestedWaits(t *testing.T) {
 	t.Parallel()
 	asks := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -340,8 +340,7 @@ func TestGrowthOfWhy(t *testing.T) {
 	}
 }
 
-// TestQueuedOfManyPredecessors: finding the time at which an attempt became ready takes time linear in the in-edges of its node, even if no
-// predecessor has an end time.
+// TestQueuedOfManyPredecessors: Step.Queued takes time linear in the in-edges of the node, even if no predecessor has an end time.
 func TestQueuedOfManyPredecessors(t *testing.T) {
 	const n = 4000
 	g, ids := graph(), []string{}

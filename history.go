@@ -208,7 +208,7 @@ func (h *History) file() historyFile {
 }
 
 // UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. It returns an error that matches
-// [ErrBadValue] if a mean is negative or a workflow occurs twice; h is then unchanged.
+// [ErrBadValue], and does not change h, if a mean is negative or a workflow occurs twice.
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
 	if err := json.Unmarshal(data, &file); err != nil {

@@ -51,8 +51,8 @@ type inbox struct {
 	ahead  []aheadState          // the answers to requests that follow an unanswered request, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that comes to rest while a request is waiting whose value the run's [Encoding] cannot read now.
-// The key or the blob that the value needs may be missing. The request stays in the store, and the next process that continues the run tries
+// ErrUndecoded is matched by the error of a run that comes to rest with an unread request: the run's [Encoding] cannot read the value of this request
+// now. The key or the blob that the value needs may be missing. The request stays in the store, and the next process that continues the run tries
 // again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
@@ -291,8 +291,8 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. It takes only one request: if it refuses that
-// request, the run stays due, so the next redrive is taken later.
+// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. It takes only one request. If it refuses this
+// request, the run stays due, so a later call takes the next redrive.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -410,8 +410,8 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. Nothing
-// is lost if the node is in a graph that is not known yet: when the node is restored, it asks the store about the awaited run again, see
+// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. Nothing is
+// lost if the node is in a graph that is not known yet. When the node is restored, the run asks the store about the awaited run again, see
 // awaitAgain. The caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
@@ -620,15 +620,15 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
 // without the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins
-// the redrive by the rules of [Redrive]. nodes lists the paths of the nodes to redrive; if it is empty, all nodes that failed, were aborted or
-// were cancelled are redriven. by says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
+// the redrive by the rules of [Redrive]. nodes lists the paths of the nodes to redrive. If it is empty, all nodes that failed, were aborted or were
+// cancelled are redriven. by says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
 // The FindRequest of the Inbox returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see
-// [ErrHandlers]; the refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again.
+// [ErrHandlers]. The refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again.
 // Errors match [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
@@ -654,7 +654,7 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 // wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
 type wake struct{ due.Entry }
 
-// afterAsStored is like after, but for an alarm that the next life of the run also needs: the end of a backoff or of a pause, or a deadline. The
+// afterAsStored does what after does, for an alarm that the next life of the run also needs: the end of a backoff or of a pause, or a deadline. The
 // store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)

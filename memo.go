@@ -326,8 +326,8 @@ func (s *Step) memoKey() (memoKey, error) {
 	return memoKey{base, flight, false}, nil
 }
 
-// inputsHash returns the hash of all inputs of the run, which are encoded only once. It returns "" if an input has no JSON form; then the output
-// of a step that reads such an input is not kept.
+// inputsHash returns the hash of all inputs of the run, which are encoded only once. It returns "" if an input has no JSON form. The output of a step
+// that reads this input is then not kept.
 func (r *Run) inputsHash() string {
 	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys of this map are Refs
 	x := made.(*hashedInputs)

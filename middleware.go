@@ -84,15 +84,15 @@ func (r *Run) wrap() error {
 }
 
 // Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use Around for
-// anything that spans a run: a span of a trace, a log, a metric. ctx is the caller's context. f may return a context derived from ctx; then the
-// steps' contexts contain its values. If that context ends before the caller's context, the run does not stop. Several Arounds nest, the first
-// one outermost. The run is refused with [ErrBadOption] if f is nil.
+// anything that spans a run: a span of a trace, a log, a metric. ctx is the caller's context. f may return a context derived from ctx. The steps'
+// contexts then contain the values of the returned context. If that context ends before the caller's context, the run does not stop. Several Arounds
+// nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
 // f is called before anything is performed, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
-// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends
-// while f runs, later Arounds are not called; if the run ends before f is called, f is not called either. The function that f returns is called
-// on a separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function for CancelGrace, but at least for a second. The
-// Result contains a warning if either function panics, or if a function still runs after that time.
+// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
+// is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
+// separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function for CancelGrace, but at least for a second. The Result
+// contains a warning if either function panics, or if a function still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {

@@ -33,8 +33,8 @@ type TestMode struct {
 	Mocks map[string]Mock
 	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside such a node are
 	// also performed, unless they have their own mocks. A gate in this list waits. Any other gate without a mock completes with the output
-	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the gate needs a
-	// mock; otherwise the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
+	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the gate needs a mock.
+	// Without the mock the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
 	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A mocked
 	// node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without a compensation.
@@ -87,8 +87,8 @@ func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
-// ErrNoMock is matched by the error of a node without a mock under [MissingFail]. It is also matched by the error that refuses a run with a gate
-// that needs a mock because "approved" is not one of its choices.
+// ErrNoMock is matched by the error of a node without a mock under [MissingFail]. It is also matched by the error that refuses a run because a gate
+// has no mock and "approved" is not one of the gate's choices.
 var ErrNoMock = errors.New("no mock")
 
 // autoLabel is the answer to a gate that has no mock: test mode completes the gate as if it had been approved.

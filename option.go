@@ -215,9 +215,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its failure
-	// has run, or if such a node was skipped because of the failure by its own upstream policy. If a bad node was not handled, the run fails. But if all
-	// bad nodes that were not handled were cancelled, the run is cancelled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its failure has run.
+	// It is also handled if that other node was skipped by its own upstream policy because of the failure. If a bad node was not handled, the run fails.
+	// But if all bad nodes that were not handled were cancelled, the run is cancelled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled
 	// and none failed. In all other cases it fails.

@@ -130,7 +130,7 @@ type NodeResult struct {
 // Undoing describes how a node was undone, or is being undone: see Compensate of [Node].
 type Undoing struct {
 	Attempts int       // the number of attempts of the compensation
-	Certain  bool      // true if the node has completed, so it had an effect; false if it is not known whether it had one
+	Certain  bool      // true if the node completed, so it had an effect; false if it is not known whether the node had an effect
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when undoing the node succeeded or was given up; zero before then
 	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
@@ -201,8 +201,8 @@ func (r *Result) Plan() *Plan {
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.performed().plan.names) }
 
-// Output returns the output of the run: the end node's output. Without an end node, it is the output of the only leaf; or, if there are several
-// leaves, a new map[string]any that maps the id of each completed leaf to its output. Output returns nil for a suspended run.
+// Output returns the output of the run: the end node's output. Without an end node, it is the output of the only leaf. If there are several leaves,
+// it is a new map[string]any that maps the id of each completed leaf to the leaf's output. Output returns nil for a suspended run.
 func (r *Result) Output() any {
 	if !r.hasRun() || r.Status == RunSuspended {
 		return nil

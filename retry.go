@@ -36,8 +36,8 @@ type Retry struct {
 	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means that no failure is
 	// retried. The failure of a nested run counts as a step error.
 	RetryOn []CauseKind
-	// MaxRetryAfter is the longest wait that a [RateLimited] error may demand; if the error demands a longer wait, the node fails at once. Zero
-	// means 5 min.
+	// MaxRetryAfter is the longest wait that a [RateLimited] error may demand. If the error demands a longer wait, the node fails at once. Zero means 5
+	// min.
 	MaxRetryAfter time.Duration
 }
 

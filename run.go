@@ -705,7 +705,7 @@ type record struct {
 	start    int64 // start of the first attempt, in ns since the run's start
 	end      int64 // end of the last attempt
 	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if there is one; not a pointer, which the garbage collector would scan
+	active   activeStep // which Step belongs to the running attempt, if there is one; it is not a pointer, since the garbage collector would scan it
 	fallback bool
 	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
 	returned bool          // whether the running attempt's step has returned, but its end waits for room in the store's outbox
@@ -759,7 +759,7 @@ type extra struct {
 	ready    int64          // when the node became ready again, after a backoff or a signal
 	lastErr  error          // the error of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
-	asked    []machine.Ref  // for a condition: the failed nodes about whose status or error its test has asked; nil if not recorded
+	asked    []machine.Ref  // for a condition: the failed nodes whose status or error the condition's test has read; nil if not recorded
 	merged   map[string]any // the merged parameters that the check has computed
 	stop     error          // the cause of the stop, if only this node was stopped
 	timedOut timeoutScope   // the timeout that has passed in the current attempt
