@@ -592,7 +592,7 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the outermost run undoes its nodes or has undone them. Then the run's Timeout does not apply.
+// isUndoing reports whether the outermost run undoes its nodes or has undone them. If so, the run's Timeout does not apply.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
 // over ends the node's turn. If it was the last turn in the run, over calls undoing.then, if set.

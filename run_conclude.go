@@ -541,15 +541,15 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	v.status = said.Status
 }
 
-// wantsFallback reports whether the node's fallback must be called. It is not called for a stopped node, after the node's overall timeout, or if
-// the node's inputs were refused.
+// wantsFallback reports whether the node's fallback must be called. A fallback is not called for a stopped node, after the node's overall
+// timeout, or if the node's inputs were refused.
 func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
-// beginFallback continues the failed attempt with the node's fallback. The fallback gets its own Step and so its own context. It begins in the
-// critical section in which the attempt ended, so that no stop and no timeout is lost in between.
+// beginFallback continues the failed attempt with the node's fallback. The fallback gets its own Step and so its own context. The fallback begins
+// in the critical section in which the attempt ended, so that no stop and no timeout is lost in between.
 func (w *worker) beginFallback(failed conclusion) {
 	r, old := w.run, w.step
 	x := r.extra(old.ref)
@@ -652,8 +652,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. It is not called if it produced the refused output, or if the process has died
-// in the Fallback more often than the bound permits.
+// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the process
+// has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most

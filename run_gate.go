@@ -250,7 +250,7 @@ func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	return ref, ok && (r.plan.net.Is(ref, machine.FlagGate) || r.st.Word(ref).Status() == Suspended)
 }
 
-// noGate returns the error of a signal for which gateOf finds no node. It visits many nodes.
+// noGate returns the error of a signal for which gateOf finds no node. noGate may visit many nodes.
 func (r *Run) noGate(gate string) error {
 	if at, lost := r.locate(gate); lost == nil && !at.run.isEndedInside() {
 		if x := at.run.extras[at.ref]; x != nil && x.decision != nil {

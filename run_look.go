@@ -519,7 +519,7 @@ type SnapshotNode struct {
 
 // Nodes returns the snapshot's nodes for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The error
 // matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no Kind,
-// Label, Tier and origins. Their Skip contains only the kind and the message. They are in the order of declaration or, in a snapshot from a
+// Label, Tier and origins. Their Skip contains only the kind and the message. The nodes are in the order of declaration or, in a snapshot from a
 // store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)

@@ -388,7 +388,8 @@ func (x *turn) update(r *Run) {
 	}
 }
 
-// grants reports whether the best ready node of the run may have a slot. This holds if a slot is free and no other run precedes this one.
+// grants reports whether the best ready node of the run may have a slot. The node may have one if a slot is free and no other run precedes this
+// run.
 func (r *Run) grants() bool {
 	t := r.tree
 	if t.Used >= t.limit {

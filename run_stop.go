@@ -54,7 +54,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this process no longer performs the run although the run has not ended. Then another process may continue the run.
+// isAtRest reports whether this process no longer performs the run although the run has not ended. If so, another process may continue the run.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -202,9 +202,9 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if
 // the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID
 // was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a
-// [Gate] refuses the value. It matches [ErrStore] if a durable run is left before the store has confirmed the answer: a repeated signal with the
-// same ID shows whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the
-// store is not a [store.Inbox]. See docs/people.md.
+// [Gate] refuses the value. The error matches [ErrStore] if a durable run is left before the store has confirmed the answer: a repeated signal
+// with the same ID shows whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest]
+// if the store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -255,7 +255,7 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	return written, err
 }
 
-// isPutAway reports whether the run has ended at rest. Then another Run can continue it from its store or its snapshot. The caller holds the
+// isPutAway reports whether the run has ended at rest. If so, another Run can continue it from its store or its snapshot. The caller holds the
 // run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 

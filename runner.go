@@ -892,7 +892,7 @@ func (r *Run) sharesStore(c *config) bool {
 	return r.cfg.store == c.store
 }
 
-// hasLeft reports whether a suspended run has ended. Then only another Run can continue it.
+// hasLeft reports whether a suspended run has ended. If so, only another Run can continue it.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -506,8 +506,8 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns ends the claims whose turn it is but which the run cannot use now because of its own limits. So other runs are called back. The
-// caller holds the run's lock and is about to release it.
+// yieldTurns ends the claims that have their turn, but that the run cannot use now because of its own limits. Then the pool calls back other
+// runs. The caller holds the run's lock and is about to release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
 		return

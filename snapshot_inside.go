@@ -198,7 +198,7 @@ func (h *held) install() {
 	}
 }
 
-// goOn makes a composite continue inside. It runs again, in the same attempt, with its full timeouts.
+// goOn makes a composite continue inside. The composite runs again, in the same attempt, with its full timeouts.
 func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	in := *n.Inside
 	n.Inside = &in
@@ -449,7 +449,7 @@ func (r *Run) restoreStop(stop *stopState) {
 }
 
 // early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an
-// expanded node. It drops a signal for a gate that was aborted or skipped, without a warning.
+// expanded node. early drops, without a warning, a signal for a gate that was aborted or skipped.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)

@@ -226,7 +226,7 @@ type StoredRun struct {
 	// Requests is the number of requests that were posted for the run and that the run has not taken yet.
 	Requests int
 	// Holder is the owner of the lease, usually the process that performs the run. HeldUntil is the time when the lease expires unless it is
-	// renewed. They are zero if no process holds the run, or if the store does not implement [store.LeaseReader].
+	// renewed. Holder and HeldUntil are zero if no process holds the run, or if the store does not implement [store.LeaseReader].
 	Holder    string
 	HeldUntil time.Time
 }
