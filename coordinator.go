@@ -22,9 +22,9 @@ import (
 // same, in the same order.
 //
 // Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the functions of the graph, of options
-// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]; they take effect in the
-// next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this call,
-// so use Run.Wait only on goroutines that do not call the Coordinator.
+// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. These take effect in the
+// next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this call, so
+// use Run.Wait only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual

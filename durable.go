@@ -25,8 +25,8 @@ import (
 // run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
 // completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
 // its events are hidden, and an attempt that it starts does not call its step. Likewise, until then, a condition or trigger that the transaction
-// makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change
-// only when it is durable; Status, Node and Counts show the state in memory.
+// makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change only
+// when it is durable. Status, Node and Counts show the state in memory.
 //
 // A run and all runs nested in it, together called a tree, share one durable. The store's keys for nodes inside composites are paths, see
 // Run.key. A composite's record contains all data of its nested run. The start of a composite is stored in its record and not as an attempt,
@@ -534,7 +534,7 @@ func (r *Run) descendants() (runs []*Run) {
 }
 
 // holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use the State,
-// which does not exist yet. end stops the renewals and waits for a running renewal; it may be called repeatedly.
+// which does not exist yet. end stops the renewals and waits for a running renewal. end may be called repeatedly.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -716,7 +716,7 @@ func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 }
 
 // awaitRoom makes the worker wait until its attempt may end. bytes is the size of the values that the step has returned. The caller holds the
-// run's lock. If awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the critical section that begins with
+// run's lock. If awaitRoom waits, it releases the lock and returns true. The caller then applies the end in the critical section that begins with
 // endWait.
 //
 //go:noinline

@@ -16,10 +16,10 @@ import (
 // mean false. [Plan.Hash] covers a Gate, except its Check and its Schema: a graph whose gate has another Timeout has another hash.
 //
 // A gate with choices accepts only these as answers. The choices are the field Choices or, if that is empty, the labels of the gate's out-edges.
-// If one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices; the same holds for "rejected",
+// If one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected",
 // "reject", "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a
-// [*ChoiceError] and continues to wait. A choice without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices
-// nor labelled edges, accepts any answer.
+// [*ChoiceError] and continues to wait. A choice without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices nor
+// labelled edges, accepts any answer.
 //
 // While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] of [Start] stays in memory and waits for [Run.Signal].

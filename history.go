@@ -15,9 +15,9 @@ import (
 )
 
 // History learns from runs how long their nodes take. In a later run of the same workflow it uses these durations to start the ready node with
-// the longest remaining path first. In a run with a limit on concurrency, a History helps as much as exact [Node.Estimate] values; without a
-// limit it changes only what [Run.Forecast] and [Run.Estimate] return. A History is an option, or the field Learn of a [Runner]. Any number of
-// runs and goroutines may share it. The zero value is an empty History. A History encodes as JSON.
+// the longest remaining path first. In a run with a limit on concurrency, a History helps as much as exact [Node.Estimate] values. Without a limit it
+// changes only what [Run.Forecast] and [Run.Estimate] return. A History is an option, or the field Learn of a [Runner]. Any number of runs and
+// goroutines may share it. The zero value is an empty History. A History encodes as JSON.
 //
 // A History distinguishes workflows by Graph.Name. For the path of each node it stores an exponentially weighted mean, in which the last duration
 // has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the

@@ -12,7 +12,7 @@ import (
 )
 
 // Loop performs a node's Sub repeatedly, each time in a new nested run. After each of these iterations a test decides whether another iteration
-// follows; there is at least one iteration. The output of the last iteration is the output of the node.
+// follows. There is at least one iteration. The output of the last iteration is the output of the node.
 //
 // The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, counted from 1. From the second
 // iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A retry

@@ -40,10 +40,10 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items as soon as more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item; a node with this field must not have a Key of its own. With [KeyLimit] and [KeyRate], keys
-	// limit the calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is meant for maps of
-	// steps; the nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from
-	// a snapshot. A panic of Key fails the node.
+	// Key returns the concurrency key of an item. A node whose Map has a Key must not have a Key itself. With [KeyLimit] and [KeyRate], keys limit the
+	// calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of steps only, since the nodes
+	// of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot. A panic of
+	// Key fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns the expected duration of an item; it replaces the node's Estimate. If a limit applies, the item with the longest estimate
 	// begins first. Estimate is called at the same times as Key.
@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter that Over names. If the map's KeyFrom yields one key for all items, key is
-// this key; otherwise key is empty. itemsOf calls the map's functions through protect.
+// itemsOf makes the items of a map from the value of the parameter that Over names. If the map's KeyFrom yields one key for all items, key is this
+// key. Otherwise key is empty. itemsOf calls the map's functions through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}

@@ -23,13 +23,13 @@ import (
 )
 
 // Memo completes a node with the output of an earlier run in which the node had the same inputs, without calling its step. A node requests this
-// with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time, one of them
-// asks the Cache and calls the step; the other runs wait until this run's node ends. A Memo keeps only outputs of completed nodes, until these
-// nodes are undone.
+// with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time, one of them asks
+// the Cache and calls the step. The other runs wait until the node of that run ends. A Memo keeps only outputs of completed nodes, until these nodes
+// are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
 // as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
-// moves to another index, the output is still found. docs/memo.md describes the key; [Node.MemoKey] replaces it.
+// moves to another index, the output is still found. docs/memo.md describes the key, which [Node.MemoKey] replaces.
 //
 // A node whose output is found does not start. Its NodeResult has Memoized set, and Hit contains the run that made the output, and the time. If
 // the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs

@@ -17,9 +17,9 @@ import (
 // Use wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once for the run, before
 // anything starts. It returns a function, which is called for every attempt.
 //
-// The function that a middleware returns may pass a derived context to next; the Step then also has this context. The function may return without
-// calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if
-// a middleware is nil, panics or returns nil.
+// The function that a middleware returns may pass a derived context to next. The Step then also has this context. The function may return without
+// calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if a
+// middleware is nil, panics or returns nil.
 //
 // Middleware is not called for a node that was skipped or stopped before its first attempt: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
@@ -39,8 +39,8 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 //
 // OnNode does not wrap attempts like Use, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at once.
 // So the observer is called like a sink of [OnEvent]: afterwards, in the order of events, on a separate goroutine, and with the same protection
-// against panics. Cause.Origins contains the origins known when the node ended; the Result contains all of them. Nodes inside a composite are
-// observed, too; their ID is their path, as in [Event].
+// against panics. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a composite are
+// observed, too. The ID of such a node is its path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -263,9 +263,9 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds is an option that states which kinds of nodes the run's step function can perform; a [Mux] lists its own kinds. If a node at any depth
-// needs the step function and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if
-// it has its own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if of is nil.
+// Kinds is an option that states which kinds of nodes the run's step function can perform. A [Mux] lists its own kinds. If a node at any depth needs
+// the step function and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if it has its
+// own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if of is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {

@@ -20,7 +20,7 @@ import (
 // TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is over.
 // Everything else is as in any run: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
 //
-// Result.Test then contains the outcome of each node and of each assertion. Execute does not return the failures of assertions; Err of
+// Result.Test then contains the outcome of each node and of each assertion. Execute does not return the failures of assertions. The method Err of
 // Result.Test returns them. With Limit(1), two runs in test mode have the same events, except for run ids and times.
 //
 // A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". In a TestMode, a path means the node in all items
@@ -36,12 +36,12 @@ type TestMode struct {
 	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the gate needs a mock.
 	// Without the mock the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
-	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A mocked
-	// node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without a compensation.
-	// Middleware is not called for mocked compensations.
+	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node. Its Value is not used. A mocked node is
+	// undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without a compensation. Middleware is
+	// not called for mocked compensations.
 	Undos map[string]Mock
-	// OnMissing selects what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are in
-	// neither are performed; OnMissing applies to each node inside such a composite. Default: [MissingReal].
+	// OnMissing selects what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are in neither
+	// are performed. OnMissing applies to each node inside these composites. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion
@@ -753,7 +753,8 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path. If the path contains the number of an item, this is only the item; otherwise all items.
+// instances returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it returns all
+// items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

@@ -664,8 +664,8 @@ type Cause struct {
 
 // Request names the person or program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
 // [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Both texts are meant for
-// display and logs; they have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and
-// in stores.
+// display and logs. They have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
+// stores.
 type Request = event.Request
 
 // boundedRequest shortens a request from a file that another program may have written. For nil it returns nil.

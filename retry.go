@@ -236,11 +236,11 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt; otherwise
-// refused is the reason. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the step ended
-// the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure function,
-// and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or if
-// the node or the run is being stopped.
+// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt. Otherwise refused
+// is the reason why there is no attempt. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the
+// step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure
+// function, and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or
+// if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {

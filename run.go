@@ -804,8 +804,8 @@ type nodeFacts struct {
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
-	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left; these
-	// attempts do not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
+	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
+	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }
