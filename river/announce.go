@@ -71,8 +71,8 @@ var owners = struct {
 	of map[owner]bool
 }{of: map[owner]bool{}}
 
-// claimOwner claims the lease owner that the options of the Workflows set, see [kahn.Lease], until release is called. Two Performers with
-// the same owner would take each other's runs.
+// claimOwner claims the lease owner that the options of the Workflows set, see [kahn.Lease], until release is called. Two Performers with the
+// same owner would acquire each other's runs.
 func (p *Performer) claimOwner() (release func(), err error) {
 	if p.owner == "" {
 		return func() {}, nil

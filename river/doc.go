@@ -44,10 +44,9 @@
 // fails. River's retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job
 // inserts another one.
 //
-// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs, and checks that no
-// process holds their runs any more. It discards each of these jobs, and inserts another, with which the run continues. The lease of the run, 30
-// s unless [kahn.Lease] says otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any
-// more.
+// A process that dies, or hangs, leaves a job in the state running. The lease of the job's run runs out after 30 s, or after the time that
+// [kahn.Lease] sets. Every few seconds one process looks for running jobs whose runs have no lease any more. It discards each of these jobs, and
+// inserts another job, with which the run continues. If a process that hung recovers, it cannot write to the run any more.
 //
 // Every minute one process also looks for nodes that wait for a job of a [Remote] that no longer exists, and for due runs without a job in the queue
 // of their plan. A run has no job if its job was cancelled or deleted, or if the run became due without a [Client], for example by

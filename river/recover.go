@@ -80,17 +80,17 @@ const (
 	strayRounds = 12
 )
 
-// lostQuery finds runs that no process holds although their jobs are in the state running. $1 is the least age of such a job: a process
-// that has just begun a job may not have acquired the run yet. After a lease is released, the time in the column "expires" is usually still
-// in the future, so the query does not find a job that is just being completed.
+// lostQuery finds runs that are not leased although their jobs are in the state running. $1 is the least age of such a job: a process that has
+// just begun a job may not have acquired the run yet. After a lease is released, the time in the column "expires" is usually still in the
+// future, so the query does not find a job that is just being completed.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds due runs that no process holds and that have no job that will begin. The job was cancelled, discarded or deleted, or the run
-// became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan: such a
-// run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It does not find a run whose job the program has
-// moved into a queue whose name does not begin with kahn_.
+// strayQuery finds due runs that are not leased and have no job that will begin. The job was cancelled, discarded or deleted, or the run became
+// due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan: such a run
+// continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. It does not find a run whose job the program
+// has moved into a queue whose name does not begin with kahn_.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR

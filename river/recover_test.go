@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// abandon makes the only job of a run look like the job of a dead process: the job is running, and no process holds the run.
+// abandon makes the only job of a run look like the job of a dead process: the job is running, and the run is not leased.
 func (x *tables) abandon(t *testing.T, id string) {
 	t.Helper()
 	_, err := x.pool.Exec(t.Context(), "UPDATE "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+

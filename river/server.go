@@ -189,7 +189,7 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
 WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
 
-// beatQuery records that the process of a job lives. It returns whether this process still works the job and the node is not terminal,
+// beatQuery records that the process of a job is alive. It returns whether this process still works the job and the node is not terminal,
 // whether the node is suspended, and whether the node waits under the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
@@ -227,7 +227,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 		switch {
 		case errors.Is(err, errUnwanted), errors.Is(err, store.ErrEnded), errors.Is(err, store.ErrUnknownRun):
 			return river.JobCancel(errUnwanted)
-		case errors.Is(err, store.ErrRejected) && reply.Value != nil: // the store cannot hold the value
+		case errors.Is(err, store.ErrRejected) && reply.Value != nil: // the store rejects the value
 			reply = kahn.Reply{Codec: reply.Codec, Err: kahn.Permanent(err)}
 			continue
 		case err == nil:

@@ -14,9 +14,9 @@ import (
 // store/postgres implement it; other stores need not. Package storetest tests what it promises.
 type EventStore interface {
 	Store
-	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order, and the state of the log at the same moment.
-	// The limit is from 1 to MaxPage. LoadEvents may return fewer events, but at least one if the log has any above "after". The error matches
-	// ErrUnknownRun if the run is not stored.
+	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order. The page also has the state of the log at the
+	// time of the read. The limit is from 1 to MaxPage. LoadEvents may return fewer events, but at least one if the log has any above "after".
+	// The error matches ErrUnknownRun if the run is not stored.
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
 }
 

@@ -28,7 +28,7 @@ type exported struct {
 
 // Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
 // stored. Export does not decrypt values and does not copy blobs: a reader of the file needs the same codec and blob store. Stored events of
-// the run are in the file. The file has the state of the run at one moment, even if the run continues while Export writes.
+// the run are in the file. The file is a consistent copy of the run, even if the run continues while Export writes.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {

@@ -29,7 +29,7 @@ type QueueStore interface {
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
-	// for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than the store knows. In both cases nothing changes.
+	// for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than this program. In both cases nothing changes.
 	Announce(ctx context.Context, a Announcement) error
 	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was
 	// acquired, but for which nothing was written yet, is in no queue.

@@ -10,10 +10,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Store stores runs durably: after a crash the next process loads the run and continues from the last commit. A Store implements the
-// readiness model: every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its
-// predecessors. An attempt is recorded before its step is called. All changes that follow from the end of an attempt are in one
-// transaction. A transaction may hold the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
+// Store stores runs durably: after a crash the next process loads the run and continues from the last commit. A Store implements the readiness
+// model: every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its predecessors. An attempt
+// is recorded before its step is called. All changes that follow from the end of an attempt are in one transaction. A transaction may contain
+// the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
 // newest, and otherwise an [Applied]. After any other error the write may or may not have happened. The engine then repeats the write until the
@@ -229,7 +229,7 @@ func (a Applied) MarshalText() ([]byte, error) { return appliedNames.Text(a) }
 // UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a, text) }
 
-// LeaseReader is a [Store] that can read who holds a run. [Memory], store/sqlite and store/postgres implement it.
+// LeaseReader is a [Store] that can read who has the lease of a run. [Memory], store/sqlite and store/postgres implement it.
 type LeaseReader interface {
 	// ReadLease returns the owner of the run's lease, and when the lease runs out by the clock of the store. It returns "" and the zero time if
 	// the run is not leased. The error matches ErrUnknownRun if the run is not stored.
@@ -240,7 +240,7 @@ type LeaseReader interface {
 var (
 	// ErrFenced rejects a write under a lease that has expired or was taken over.
 	ErrFenced = errors.New("the lease is not the newest")
-	// ErrLeased rejects an acquisition of a run that another owner holds.
+	// ErrLeased rejects an acquisition of a run whose lease another owner has.
 	ErrLeased = errors.New("the run is leased")
 	// ErrKeyFull rejects an acquisition of a run whose key has as many leased runs as it may have: see [TurnStore].
 	ErrKeyFull = errors.New("the key has as many runs as it may have")
@@ -248,7 +248,7 @@ var (
 	ErrUnknownRun = errors.New("unknown run")
 	// ErrReadinessOverflow rejects a commit that would count more resolved predecessors than a node has.
 	ErrReadinessOverflow = errors.New("readiness above what is required")
-	// ErrRejected is returned for data that the store can never hold: a value is too large, or has characters that the store cannot represent.
+	// ErrRejected is returned for data that the store can never keep: a value is too large, or has characters that the store cannot represent.
 	ErrRejected = errors.New("the store rejects the data")
 	// ErrUnusable is returned if the store can never answer: its schema is missing or of another version, its file is not a database, or it
 	// is read-only. The engine does not repeat the call.

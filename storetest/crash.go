@@ -279,8 +279,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and a moment later the ends.
-// A test must notice the state that a process leaves if it is killed between these two commits.
+// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and then the ends. A test
+// must notice the state that a process leaves if it is killed between these two commits.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

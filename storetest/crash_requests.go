@@ -313,8 +313,8 @@ func (p *poster) events() (list []kahn.Event, err error) {
 	}
 }
 
-// TornAnswers returns a store with a defect: it writes the answers to requests in a separate commit, a moment after their effects. If the
-// process is killed between the two commits, a test must notice the effect without an answer.
+// TornAnswers returns a store with a defect: it writes the answers to requests in a separate commit, after the commit with their effects. If
+// the process is killed between the two commits, a test must notice the effect without an answer.
 func TornAnswers(s Served) Served { return &tornAnswers{Served: s} }
 
 type tornAnswers struct{ Served }

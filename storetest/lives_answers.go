@@ -140,7 +140,7 @@ func (r *trial) answered(t *testing.T) {
 		case 0, 1:
 			did("kill")
 			process.dead.Store(kind == 0)
-			if kind == 1 { // the process dies a moment later, perhaps after further writes
+			if kind == 1 { // the process dies up to 2 ms later, maybe after further writes
 				time.Sleep(time.Duration(r.random.IntN(3)) * time.Millisecond)
 				process.dead.Store(true)
 			}

@@ -137,7 +137,7 @@ func scheduleRun(ctx context.Context, s store.ScheduleStore) error {
 	if err := same("the run", normal(r), normal(want)); err != nil {
 		return err
 	}
-	// If the run is refused the schedule stays as it was; an existing run is reused, and a run that has not begun is replaced.
+	// If the store refuses the run, the schedule is unchanged. Reuse accepts an existing run, and Replace replaces a run that has not begun.
 	if err := expectError("the same run", s.PutSchedule(ctx, aSchedule("a", 1), &n), store.ErrExists); err != nil {
 		return err
 	}

@@ -281,7 +281,7 @@ func openRuns(counts []store.Count) (open int) {
 	return open
 }
 
-// tenantChange is the moment at which a step begins to count (by is 1) or ceases to count (by is -1).
+// tenantChange is the time at which a step begins to count (by is 1) or ceases to count (by is -1).
 type tenantChange struct {
 	at     time.Time
 	by     int
@@ -289,7 +289,7 @@ type tenantChange struct {
 	bounds []string
 }
 
-// judge reads the log of the steps. It returns the number of steps in the log, and a line for each moment at which more steps or runs ran than a
+// judge reads the log of the steps. It returns the number of steps in the log, and a line for each time at which more steps or runs ran than a
 // bound allows.
 func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 	ends := map[string]time.Time{}

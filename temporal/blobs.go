@@ -69,7 +69,7 @@ type plain struct{}
 func (plain) Encode(value any) (json.RawMessage, error) { return value.(json.RawMessage), nil }
 func (plain) Decode(data json.RawMessage) (any, error)  { return data, nil }
 
-// noBlobs is the BlobStore of a worker or a client that was given none.
+// noBlobs is used as the BlobStore if a worker or a client has none.
 type noBlobs struct{}
 
 func (noBlobs) Put(context.Context, string, []byte) error {

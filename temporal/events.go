@@ -71,9 +71,9 @@ func (x *interpreter) snapshot() (*packed, error) {
 	return x.host.texts.pack(x.c.Run().Snapshot())
 }
 
-// Events returns the events of the run, for any number of readers in any process. The EventLog is a Source of package sse. The ids of
-// events continue when the workflow continues as a new execution. A reader queries the executions of the workflow, which needs a live
-// worker, and fails for an execution whose history Temporal has removed.
+// Events returns the events of the run, for any number of readers in any process. The EventLog is a Source of package sse. The ids of events
+// continue when the workflow continues as a new execution. A reader queries the executions of the workflow. A query needs a live worker, and
+// fails for an execution whose history Temporal has removed.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})

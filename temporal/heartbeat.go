@@ -153,7 +153,7 @@ type pulse struct {
 	dc     converter.DataConverter
 	before details // the details of the node's previous attempt
 
-	mu   sync.Mutex // guards the field last; held while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
+	mu   sync.Mutex // guards last; is locked while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
 	last details    // the details that were recorded last
 }
 

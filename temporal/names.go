@@ -35,8 +35,8 @@ type Kind struct {
 	Local bool
 	// LostAfter, if it is not zero, replaces Options.LostAfter.
 	LostAfter time.Duration
-	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their
-	// worker lives. Zero: no bound.
+	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their worker
+	// still sends heartbeats. Zero: no bound.
 	StartToClose time.Duration
 	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run,
 	// and the node's Retry decides. Zero: no bound.

@@ -57,8 +57,8 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 // [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
 // The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The returned Run
-// waits for that execution. Redrive queries the former execution, which needs a live worker. The error matches [kahn.ErrTransition] if the run
-// has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an error, nothing was started.
+// waits for that execution. Redrive queries the former execution; the query needs a live worker. The error matches [kahn.ErrTransition] if the
+// run has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an error, nothing was started.
 func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts ...kahn.Option) (*Run, error) {
 	what, err := prepareRedrive(nodes, q, opts)
 	if err != nil {

@@ -137,7 +137,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 			return nil
 		}
 	}
-	_ = x.c.Run().AbortAll(why) // returns kahn.ErrAtRest if the run is at rest by now; then the run stays as it is
+	_ = x.c.Run().AbortAll(why) // returns kahn.ErrAtRest if the run can only wait; then the run stays suspended
 	return nil
 }
 

@@ -16,12 +16,12 @@ import (
 
 // A commit that begins a wait, or ends an awaited run, has its own transaction, in which it stores, answers and removes awaits. The code calls
 // this "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. These rules
-// ensure that of two concurrent commits one always sees the other:
+// ensure that of two concurrent commits one always reads what the other has written:
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement for a
 //     batch of commits does not end a marked run, see commitText. Only executeParts writes such an end, and answers the awaits
 //     in later statements.
-//   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
+//   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle reads all
 //     other waits of the cycle.
 //   - The only lock for which a commit waits is the advisory lock, which the commit takes before it locks any row. If another transaction has
 //     locked a row, the commit is rolled back, and tries again after a pause.

@@ -57,7 +57,7 @@ func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store
 		}
 		old, _, version, leased, err := s.head(ctx, db, r.ID)
 		switch {
-		case errors.Is(err, store.ErrUnknownRun): // the run was removed a moment ago, so the next try inserts it
+		case errors.Is(err, store.ErrUnknownRun): // the run was removed after the first statement, so the next try inserts it
 			replaced = noVersion
 			continue
 		case err != nil:

@@ -13,7 +13,7 @@ import (
 
 // Errors of a database. All of them match [store.ErrUnusable], too.
 var (
-	// ErrDamaged is returned if the rows of a run hold data that this package has not written. Other runs may be intact.
+	// ErrDamaged is returned if the rows of a run contain data that this package has not written. Other runs may be intact.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
 	// ErrSchema is returned if the schema of the database is missing or has a version that this package does not know.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)

@@ -48,9 +48,8 @@ func lastTaken(c *store.Commit) *int64 {
 }
 
 // postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether the statement
-// has written the new request. The third column is NULL if nothing was written, since pg_notify is called only for a written request.
-// Posts for one run wait for one another. If two posts have the same id at the same moment, they collide and one of them repeats the
-// statement.
+// has written the new request. The third column is NULL if nothing was written, since pg_notify is called only for a written request. Posts for
+// one run wait for one another. If two concurrent posts have the same id, they collide, and one of them repeats the statement.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
@@ -86,7 +85,7 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted, about("post for", run, err)
 }
 
-// collides reports whether a statement failed because another one wrote the same key at the same moment.
+// collides reports whether a statement failed because a concurrent statement wrote the same key.
 func collides(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == "23505"
@@ -267,7 +266,7 @@ const (
 	listenAlive    = 15 * time.Second
 )
 
-// listen listens for notifications until the context ends; when its connection breaks it opens another one.
+// listen listens for notifications until the context ends. When its connection breaks, listen opens another one.
 func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := minListenPause; ctx.Err() == nil; pause = min(2*pause, maxListenPause) {
 		if s.listenOnce(ctx, config) {

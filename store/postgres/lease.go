@@ -16,7 +16,7 @@ type acquisition struct {
 	owner  string
 	ttl    time.Duration
 	key    *string // the key in whose turn the run is acquired, nil for none
-	run    *run    // nil if another owner holds the run
+	run    *run    // nil if another owner has the lease
 	stored *store.Run
 	err    error // set if the run's row cannot be read
 }
@@ -127,7 +127,7 @@ func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	return err
 }
 
-// whoHolds returns the error for a run that another owner holds, or that does not have the given key.
+// whoHolds returns the error for a run whose lease another owner has, or that does not have the given key.
 func (s *Store) whoHolds(ctx context.Context, id string, key *string) error {
 	var owner, has string
 	there := false

@@ -51,7 +51,7 @@ func names(statuses []machine.RunStatus) (list []string) {
 // likeEscape escapes the special characters of a LIKE pattern.
 var likeEscape = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// conditionOf returns the condition for rows of runs that match a filter. A text that the database cannot hold matches no run.
+// conditionOf returns the condition for rows of runs that match a filter. A text that the database cannot store matches no run.
 func conditionOf(f *store.Filter) (c condition) {
 	texts := []string{f.Workflow, f.Plan, f.Parent, f.Key, f.Prefix}
 	for name, value := range f.Labels {

@@ -119,7 +119,7 @@ func columnsOf(queues []store.Queue) (workflows, plans []string) {
 	return workflows, plans
 }
 
-// storables returns the texts that the database can hold.
+// storables returns the texts that the database can store.
 func storables(list []string) []string {
 	some := []string{}
 	for _, text := range list {

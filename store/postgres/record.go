@@ -19,7 +19,7 @@ import (
 // compareIDs compares ids by bytes, the order in which rows are locked.
 func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
-// storable reports whether the server can hold a text. A run whose id the server cannot hold is never stored.
+// storable reports whether the server can store a text. No stored run has an id that is not storable.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
 // maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index has up to
@@ -29,7 +29,7 @@ const (
 	maxPlan = 600
 )
 
-// checkTexts refuses ids and names that the server, or a row of its indexes, cannot hold.
+// checkTexts refuses ids and names that the server cannot store, or that do not fit into a row of its indexes.
 func checkTexts(texts ...string) error {
 	for _, text := range texts {
 		switch {
@@ -42,7 +42,7 @@ func checkTexts(texts ...string) error {
 	return nil
 }
 
-// checkSpec refuses a Spec whose texts the server cannot hold.
+// checkSpec refuses a Spec whose texts the server cannot store.
 func checkSpec(spec *store.Spec) error {
 	if err := checkTexts(spec.Workflow, spec.Parent, spec.Plan, spec.Key); err != nil {
 		return err

@@ -370,8 +370,8 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// TestFarthestTimes: the earliest and the latest time that package time knows can bound a Filter, and a lease with the longest Duration does not
-// overflow.
+// TestFarthestTimes: the earliest and the latest time that package time can represent can bound a Filter, and a lease with the longest Duration
+// does not overflow.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// run is what the store knows of a run that the process has acquired: everything needed to judge a commit. The goroutine that performs commits
-// owns the fields after the lease.
+// run is the remembered state of a run that the process has acquired: everything that is needed to judge a commit. The goroutine that performs
+// commits owns the fields after the lease.
 type run struct {
 	number   int64
 	lease    store.Lease
@@ -49,7 +49,7 @@ type change struct {
 }
 
 // judge judges a commit. posted is the number of the run's last request, or a higher number if the store does not know this number. If the
-// answer is AppliedNow, the stage holds the changes, for keep or drop; otherwise the run is as it was.
+// answer is AppliedNow, the stage has the changes, for keep or drop. With any other answer the run is unchanged.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })

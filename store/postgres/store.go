@@ -1,5 +1,4 @@
-// Package postgres is a [store.Store] in a database of PostgreSQL: the store of programs that run as several processes, on any
-// number of machines.
+// Package postgres is a [store.Store] in a database of PostgreSQL, for programs that run as several processes, on any number of machines.
 //
 //	pool, err := pgxpool.New(ctx, "postgres://…")
 //	…
@@ -8,7 +7,7 @@
 //	defer s.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(s))
 //
-// A dead process holds its runs until their leases run out (kahn.Lease); then any process may continue them.
+// The runs of a dead process wait until their leases run out, see kahn.Lease. Then any process may continue them.
 //
 // A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. All commits of the process that come while a
 // statement runs form the next statement; acquisitions, renewals and releases of leases are batched in the same way. None of these transactions
@@ -31,10 +30,10 @@
 //
 // A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the
 // call until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable]
-// are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
-// ([ErrDamaged]). Errors that match [store.ErrRejected] refuse data that the store cannot keep: a value of more than 250,000,000 bytes; a run's
-// id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a label or a
-// name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this package has not
+// written ([ErrDamaged]). Errors that match [store.ErrRejected] refuse data that the store cannot keep: a value of more than 250,000,000 bytes;
+// a run's id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
+// label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
 //

@@ -24,7 +24,7 @@ func TestLongestLease(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrLeased)
 }
 
-// TestFarthestTimes: the earliest and the latest time that package time knows can bound a Filter.
+// TestFarthestTimes: the earliest and the latest time that package time can represent can bound a Filter.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})

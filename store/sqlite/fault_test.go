@@ -311,7 +311,7 @@ func TestDamage(t *testing.T) {
 		data := append([]byte{}, whole...)
 		at := random.IntN(len(data)/1024) * 1024 // the start of a random page
 		if random.IntN(4) == 0 {
-			at = random.IntN(40) * 1024 // the first pages hold the roots of the trees
+			at = random.IntN(40) * 1024 // the first pages contain the roots of the trees
 		}
 		switch random.IntN(3) {
 		case 0:

@@ -12,8 +12,8 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// processLock shows other processes that this process lives. It is a lock of the operating system on a file beside the database, so it ends with
-// the process. The lock is taken through SQLite, which supports file locks on every system.
+// processLock shows other processes that this process is alive. It is a lock of the operating system on a file beside the database, so it ends
+// with the process. The lock is taken through SQLite, which supports file locks on every system.
 type processLock struct {
 	conn driver.Conn
 	path string

@@ -68,8 +68,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns those parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database.
-// next is when the first of the other parts becomes due.
+// readParts returns the parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database. next is
+// when the first run of a part without due runs becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {

@@ -199,7 +199,7 @@ func (s *Store) connect(dsn string, o Options) error {
 		return err
 	}
 	s.db = sql.OpenDB(using)
-	return describe(s.db.Ping()) // a database in memory lives only while a connection is open
+	return describe(s.db.Ping()) // a database in memory exists only while a connection is open
 }
 
 // abandon closes what connect has opened.
@@ -376,8 +376,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Backup writes a copy of the database, as it is at this moment, to a file at path that must not exist. Runs continue meanwhile. When Backup
-// returns, the copy is complete and on the disk; if Backup fails it removes the copy.
+// Backup writes a consistent copy of the database to a new file at path. The file must not exist. Runs continue meanwhile. When Backup returns,
+// the copy is complete and on the disk. If Backup fails, it removes the copy.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL, so that no other Backup uses the path
 	if err != nil {
