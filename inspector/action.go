@@ -417,8 +417,8 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID returns the id of an answer or of a posted request. A repeated request with the same Idempotency-Key gets the same id,
-// so its action counts once, even if the run has continued in another process meanwhile.
+// decisionID returns the id of an answer or of a posted request. A repeated request with the same Idempotency-Key gets the same id, so the action
+// is performed once, even if the run has continued in another process meanwhile.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])

@@ -371,7 +371,7 @@ func rounds() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "last", After: []string{"loop"}, Sub: same}, kahn.Node{ID: "loop", Sub: ask, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}})
 }
 
-// purchase returns a graph with two gates whose edges, with the answers that they need, meet at one node.
+// purchase returns a graph with two gates. From each gate, an edge with a label leads to the same node.
 func purchase() *kahn.Graph {
 	return (&kahn.Graph{Name: "purchase"}).Add(
 		kahn.Node{ID: "quote", Do: takes(0)},

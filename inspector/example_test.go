@@ -25,8 +25,8 @@ func Example_store() {
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Store: db}))
 }
 
-// With the plan of a stored run, the page shows the run as a graph. With a function that performs it, operators can answer its gates and redrive
-// it.
+// With the plan of a stored run, the page shows the run as a graph. With a function that performs the run, operators can also answer the run's
+// gates and redrive the run.
 func ExampleWorkflow() {
 	graph := &kahn.Graph{Name: "orders"}
 	graph.Add(kahn.Node{ID: "approve", Kind: kahn.KindGate})

@@ -50,8 +50,8 @@ func asking() *kahn.Graph {
 	return g
 }
 
-// The page shows the declared choices of a gate, without their synonyms, the schema of its answers, and what the answer decides. It shows the
-// same for a run of this process and for a stored run.
+// The page shows the declared choices of a gate, without their synonyms, the schema of its answers, and the values on which a person decides.
+// This holds for a run of this process and for a stored run.
 func TestGateIsShown(t *testing.T) {
 	t.Parallel()
 	type shown struct {

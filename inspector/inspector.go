@@ -63,7 +63,7 @@ type Options struct {
 	// this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if the Store
 	// is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
 	Store store.Admin
-	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs them. A run without a Workflow is shown
+	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs their runs. A run without a Workflow is shown
 	// without edges, and this process does not continue it.
 	Workflows []Workflow
 	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with which the

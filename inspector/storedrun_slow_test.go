@@ -184,7 +184,7 @@ func TestPerformThatHangs(t *testing.T) {
 	require.Contains(t, []int{http.StatusAccepted, http.StatusConflict}, code, "the turn has come")
 }
 
-// A temporary error is not the response to a later request with the same key.
+// If a request fails with a temporary error, a later request with the same key is performed.
 func TestRepeatedAfterALease(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })

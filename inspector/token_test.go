@@ -140,8 +140,8 @@ func TestGeneratedToken(t *testing.T) {
 	}
 }
 
-// A request is rejected, even with the token, if its host is neither this machine nor listed: another site may have pointed its own name to this
-// machine.
+// A request is rejected, even with the token, if its host is neither this machine nor listed: another site may have pointed the name of its own
+// host at this machine.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	plain := Handler(Options{Runner: &kahn.Runner{}, Token: testToken})

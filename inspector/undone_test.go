@@ -60,8 +60,8 @@ func (d *desk) ended() {
 	_, _ = run.Wait()
 }
 
-// A failed compensation is in the inbox, and the node shows what is known about it. An operator repeats the compensation or declares that it was
-// done by hand, and the log says who did so. This holds for runs of the Runner, and for stored runs that this process performs.
+// A failed compensation is in the inbox, and the node shows what is known about it. An operator repeats the compensation or declares that the
+// effects were undone by hand, and the log says who did so. This holds for runs of the Runner, and for stored runs that this process performs.
 func TestFailedCompensations(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]func() Options{

@@ -15,8 +15,8 @@ import (
 // Workflow describes runs of Options.Store to the handler. Without a Workflow, the nodes of a run are shown without the edges between
 // them.
 type Workflow struct {
-	// Plan is the plan of the runs: a run belongs to the Workflow if the hash of its plan is equal. If several Workflows have plans with the
-	// same name, the last of them performs forks.
+	// Plan is the plan of the runs. A run belongs to the Workflow if the run's plan has the same hash as Plan. If several Workflows have plans with
+	// the same name, the last of them performs forks.
 	Plan *kahn.Plan
 	// Perform performs a run in this process. The options contain the run's id, its store, and what to do with the run. A service with a
 	// Runner passes the options on:

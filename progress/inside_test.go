@@ -112,7 +112,7 @@ func TestItemsInALog(t *testing.T) {
 	want := []string{
 		"00:00 run started: 3 nodes", "00:00 list: started", "00:00 list: completed in 0.000s", "00:00 m: started",
 		"00:00 m[7]: failed after 0.100s: step_error: no stock",
-		"00:05 m 197/400 items (1 failed, 39/s, 6s left)", // four items end at 5 s, and this line comes with the first of them; 196 have ended before
+		"00:05 m 197/400 items (1 failed, 39/s, 6s left)", // 196 items have ended before 5 s. Four items end at 5 s, and the end of the first of them causes this line
 		"00:10 m 397/400 items (1 failed, 40/s, 1s left)",
 		"00:10 m: completed in 10.000s, 400/400 items (1 failed)",
 		"00:10 end: started", "00:10 end: completed in 0.000s", "00:10 [3/3] run completed (degraded) in 10.000s", "",

@@ -79,8 +79,8 @@ func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.
 		}
 }
 
-// The expected screens were written by hand. Frames are drawn at multiples of 100 ms, and the screen at a time is the last frame before it. The
-// terminal has 44 columns and 7 lines.
+// The expected screens were written by hand. Frames are drawn at multiples of 100 ms. At any time, the screen shows the last frame that was drawn
+// before this time. The terminal has 44 columns and 7 lines.
 func TestScreens(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	at := []time.Duration{50 * time.Millisecond, 220 * time.Millisecond, 950 * time.Millisecond, 1650 * time.Millisecond, 12340 * time.Millisecond}

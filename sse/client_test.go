@@ -364,7 +364,7 @@ func (c cutting) Write(b []byte) (int, error) {
 		rest := b[written:]
 		end := bytes.Index(rest, []byte("\n\n")) + 2
 		switch {
-		case end < 2: // a field before the first event
+		case end < 2: // only a field, before the first event
 			end = len(rest)
 		case *c.left == 0:
 			_, _ = c.ResponseWriter.Write(rest[:end/2])

@@ -29,7 +29,7 @@ type source struct {
 func (s *source) Status() kahn.RunStatus           { return s.status }
 func (s *source) EventRange() (first, last uint64) { return 1, s.last }
 func (s *source) Heartbeat() event.Event {
-	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // as if another event had just happened
+	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // as if another event had happened just before the heartbeat
 }
 func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) { s.events(ctx, after, yield) }

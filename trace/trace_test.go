@@ -186,7 +186,7 @@ func chain(r *trace.Report) string {
 	return b.String()
 }
 
-// A start waits for the last predecessor to end (whichever is declared first), for the holder of the slot, or for the wave.
+// A node's start waits for the last predecessor that ends, whatever the order of declaration, for the node that has the slot, or for the wave.
 func TestCriticalPath(t *testing.T) {
 	const s = time.Second
 	performed := 0

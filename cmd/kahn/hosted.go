@@ -110,8 +110,8 @@ func checkKind(name string) error {
 	return nil
 }
 
-// kinds returns the kinds that a definition may name. It omits the schemas of the kinds, because vet checks configs itself, so that it can
-// check documents that Load refuses.
+// kinds returns the kinds that a definition may name. It omits the schemas of the kinds: vet checks configs itself, because it also checks
+// documents that Load refuses.
 func (p performer) kinds() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for _, name := range p.hosted {

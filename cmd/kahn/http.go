@@ -126,7 +126,8 @@ func (c *call) expects(status int) (bool, error) {
 	return false, nil
 }
 
-// unexpected returns the error for an unexpected status, with the beginning of the body. The error is permanent, except for 5xx and 429.
+// unexpected returns the error for an unexpected status, with the beginning of the body. The error is permanent, except for the statuses 5xx and
+// 429.
 func unexpected(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // if the body cannot be read, the error has only the status

@@ -54,7 +54,8 @@ type changes struct {
 	known map[string]kahn.SnapshotNode // by path, as they were read last
 }
 
-// events returns events that lead from the previous nodes to the given nodes, in the order of their times. The events have no ids.
+// events returns events that lead from the previous statuses of the nodes to the given statuses, in the order of their times. The events have no
+// ids.
 func (c *changes) events(nodes []kahn.SnapshotNode, created, now time.Time) (list []event.Event) {
 	if !c.begun {
 		c.begun = true

@@ -15,7 +15,7 @@ import (
 // advice.
 type slip struct{ file, was, is, mend string }
 
-// unanswered contains the slips that result in another valid definition, by number, with the reason.
+// unanswered maps the numbers of slips that vet need not report to the reasons: these slips result in another valid definition.
 var unanswered = map[int]string{
 	61: "a graph without this edge is one as well",
 }

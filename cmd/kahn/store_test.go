@@ -106,7 +106,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	require.Contains(t, errs.String(), "context canceled")
 }
 
-// The inputs of a run are texts or, with :=, JSON values. Steps of stored runs get them as they were given.
+// The inputs of a run are texts or, with :=, JSON values. Steps of stored runs get the inputs as they were given.
 func TestTypedInputs(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "map.yaml", `

@@ -57,7 +57,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 		}
 		written := member(config, name)
 		switch {
-		case name != "" && written == nil && replaced[name]: // addUnknownFields has already reported a misspelt field that was probably meant as this one
+		case name != "" && written == nil && replaced[name]: // addUnknownFields has already reported a field that is probably a misspelling of this one
 		case name != "" && written == nil && rest == "":
 			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
 		case property.Title != "":

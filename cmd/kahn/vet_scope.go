@@ -157,7 +157,7 @@ func (s *scopes) wiring(at place) *wiring {
 	return w
 }
 
-// edge holds the ends of an edge that follow from its place in the document.
+// edge holds the ends of an edge that are known from the place of the edge in the document.
 type edge struct{ from, to string }
 
 // edges adds the edges in a part of a document, which is one edge or a list of edges.

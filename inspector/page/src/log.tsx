@@ -121,7 +121,7 @@ export function LogView({ model }: { model: Model }) {
 				}
 				after.current = page.after
 				const room = most - lines.peek().length
-				if (!follow.peek() && page.lines.length > room) { // the user is reading earlier lines: drop none above
+				if (!follow.peek() && page.lines.length > room) { // the user is reading earlier lines, so append drops none of them
 					after.current = room ? page.lines[room - 1]!.id : lines.peek().at(-1)!.id
 					append(page.lines.slice(0, room), most)
 					later.value = true
