@@ -206,8 +206,8 @@ type Node struct {
 	Handling Handling
 
 	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each
-	// path from it leads to a node whose join is decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded.
-	// Such a node does not make the run fail.
+	// path from it leads to a node whose join is decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded. A node
+	// that was stopped in this way does not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has started the node. By default the node continues.
 	CancelOnLateFailure bool

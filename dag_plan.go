@@ -255,8 +255,8 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 //
 // side is true for a side edge: an edge that delivers data only, because otherwise a label or a catch edge of its target would have no effect,
 // see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that
-// counts in some runs only. Such an edge makes its target run only if all sources of the target's labelled and catch edges were skipped because
-// of branches not taken. side follows from the graph; documents, hashes and snapshots do not contain it.
+// counts in some runs only. A plain edge that counts in some runs makes its target run only if all sources of the target's labelled and catch edges
+// were skipped because of branches not taken. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {

@@ -92,8 +92,8 @@
 //
 // A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. If its plain in-edges could make it run,
 // the label would have no effect, so they deliver data only. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge
-// failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails, but they do not make it run.
-// Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge is not a side edge if it comes, directly or over other nodes, from another
+// failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails, but they do not make it run. These
+// plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
 // branch of the same condition. Such an edge is another way into the node. For example, in "if x: prepare; then store" two edges lead into the node
 // store: the branch "false", and a plain edge from the node prepare, which is on the branch "true". All join rules other than [AllSucceeded] and
 // [Boundary] count every edge.

@@ -421,7 +421,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// attend waits for the run on the goroutine of Execute. Meanwhile it follows the caller's context, instead of followCaller: the context's end
+// attend waits for the run on the goroutine of Execute. Meanwhile it does what followCaller does for other runs: when the caller's context ends, it
 // stops or leaves the run. The context's methods are user code: a method that calls Goexit also stops the run.
 func (r *Run) attend() {
 	cause := callerGone

@@ -663,8 +663,8 @@ type Cause struct {
 }
 
 // Request names the person or program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
-// [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Both texts are meant for
-// display and logs. They have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
+// [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Actor and Reason are meant for
+// display and logs, and have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
 // stores.
 type Request = event.Request
 
