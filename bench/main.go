@@ -1,5 +1,5 @@
-// Command bench compares the cost of kahn with the cost of a hand-written executor, of the version with errgroup and channels that most people
-// would write first, and of other libraries. README.md explains the method and the tables.
+// Command bench compares the cost of kahn with the cost of a hand-written executor, of the executor that most people would write first with
+// errgroup and channels, and of other libraries. README.md explains the method and the tables.
 package main
 
 import (

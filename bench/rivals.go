@@ -15,8 +15,8 @@ import (
 // libraries are other libraries that execute graphs.
 var libraries = []contestant{{"heimdalr/dag", prepareHeimdalr}, {"cloudwego/eino", prepareEino}}
 
-// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex
-// before the roots, which is not a step.
+// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex before the
+// roots. The extra vertex is not a step.
 func prepareHeimdalr(j job) (func() error, error) {
 	if j.limit > 0 {
 		return nil, errNoLimit
@@ -38,7 +38,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 		}
 	}
 	// The edges are added from the end to the beginning. For each edge the library looks for a cycle: it visits all descendants of the edge's
-	// target, and caches them until an edge below changes.
+	// target, and caches them until an edge below the target changes.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {

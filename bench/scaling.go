@@ -145,7 +145,7 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// collapse bounds the time per node with several threads, as a multiple of the time with one thread. -check fails if it is exceeded.
+// collapse bounds the time per node with several threads, as a multiple of the time with one thread. -check fails if a run exceeds this bound.
 const collapse = 3
 
 // checkThreads compares runs with several threads and runs with one thread.

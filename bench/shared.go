@@ -22,8 +22,8 @@ import (
 // each Runner.
 const sharers, sharerPlaces = 3, 8
 
-// sharedThroughput measures the cost of a shared limit that equals the sum of the Runners' own limits. It divides the time of the runs without
-// the shared limit by their time with it.
+// sharedThroughput measures the cost of a shared limit that equals the sum of the Runners' own limits. It divides the time that the runs take
+// without the shared limit by the time that they take with the limit.
 func sharedThroughput(out io.Writer, s *server, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-bench")
 	if err != nil {

@@ -25,7 +25,7 @@
 // blocks a step; it would not block a condition.
 //
 // If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" starts its target after a failure; if
-// the edge lists "causes", only after failures with one of these causes. The target node handles the failure if the node's "handling" is
+// the edge lists "causes", only failures with one of these causes count. The target node handles the failure if the node's "handling" is
 // "handles", and only observes the failure if the "handling" is "observes"; see [kahn.Node] for the default. With "continue_on_fail" the
 // successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is being
 // stopped. The "memo" of a node is the version of its step: if the host keeps outputs, the node takes its output from an earlier run with the

@@ -78,7 +78,8 @@ func TestEdgesHaveTheirPlaces(t *testing.T) {
 	check("c", doc.Graph.Nodes()[2].Sub, "$.nodes[2].graph.nodes[1].after[0]", "$.nodes[2].graph.edges[0]")
 }
 
-// Locate also finds the places of problems that the host reports. If the document lacks the place, it uses the innermost value around it.
+// Locate also finds the places of problems that the host reports. If the document lacks such a place, Locate uses the innermost value around
+// the place.
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	doc, err := definition.Loader{File: "f.json"}.Load([]byte(`{"version": 1, "nodes": [

@@ -49,9 +49,9 @@ type Event struct {
 	// later event of the node is the node's previous event, not counting deltas and logs. The parent may date from an earlier process
 	// that performed the run.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes before it:
-	// "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1 before the
-	// first redrive, and grows by one with each redrive.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id. Inside a composite, the composite's path comes before
+	// the id: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1
+	// before the first redrive, and grows by one with each redrive.
 	Node    string
 	Path    string
 	Attempt int

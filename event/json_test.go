@@ -271,7 +271,7 @@ func TestEventsWithHostileValues(t *testing.T) {
 			}
 		}
 	}
-	for levels := range 5 { // the value has slightly fewer than 10,000 levels; one of these depths reaches the bound
+	for levels := range 5 { // each round removes one level; one of the rounds has the greatest depth that an event allows
 		data, err := json.Marshal(event.Event{Type: event.NodeDelta, Node: "a", Payload: event.Delta{Chunk: deep}})
 		if err != nil || !json.Valid(data) {
 			t.Errorf("%d levels less: %v", levels, err)

@@ -14,7 +14,7 @@ type bracket struct {
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
 // unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text, or
-// braces that close two nested maps. The error names the first bracket without its partner; it is nil if there is none.
+// braces that close two nested maps. The error names the first bracket that has no partner, and is nil if all brackets have one.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket

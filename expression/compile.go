@@ -449,8 +449,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 	return value, nil
 }
 
-// noMember returns the error for a path that leads to no value. It names the path as far as it is known before
-// evaluation.
+// noMember returns the error for a path that leads to no value. The error names the part of the path that is known before the evaluation.
 func noMember(path ast.Node) error {
 	var names []string // the last one first
 	for {
@@ -517,8 +516,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. The function "literal" returns the next member, which must be a name; its errors call this name
-// by the argument "what".
+// namespaces translate the beginnings of paths. The function "literal" returns the next member of the path, which must be a name. In its errors
+// the argument "what" describes this name.
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,

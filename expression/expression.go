@@ -69,8 +69,8 @@
 //
 // A text may have 4,096 bytes and about a thousand parts. There are no loops, and the host cannot add functions. An evaluation may take 100,000
 // steps. A step is spent for each part of the text and each member that the evaluation reads, for each 16 bytes of a json.RawMessage that it
-// decodes, and for each 16 bytes of a text that a function reads or makes. The evaluation stops when its context ends, which it checks every 256
-// steps. Compared values may be 100 levels deep. Beyond a limit the error matches [ErrLimit].
+// decodes, and for each 16 bytes of a text that a function reads or makes. An evaluation checks its context every 256 steps, and stops if the
+// context has ended. Compared values may be 100 levels deep. Beyond a limit the error matches [ErrLimit].
 package expression
 
 import (

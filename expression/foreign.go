@@ -86,7 +86,7 @@ func foreignWord(word string) string {
 	return ownWord(word)
 }
 
-// ownWord returns a word of this language that is written in capitals, such as AND, in lower case. For any other word it returns "".
+// ownWord returns the lower-case form of a word of this language that is written in capitals, such as AND. For any other word it returns "".
 func ownWord(word string) string {
 	if lower := strings.ToLower(word); lower != word && own[lower] {
 		return lower

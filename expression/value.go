@@ -130,7 +130,7 @@ func mapMember(m reflect.Value, key any) (any, error) {
 	return inside(v)
 }
 
-// field finds an exported field, promoted ones included, by its JSON name, or by its Go name in any case.
+// field finds an exported field, including promoted fields, by its JSON name, or by its Go name in any case.
 func field(r reflect.Value, name string) (reflect.Value, bool) {
 	for _, f := range reflect.VisibleFields(r.Type()) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")

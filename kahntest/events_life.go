@@ -315,8 +315,8 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 }
 
 // mayFollow reports whether the event may be the next event of its node. Only gates wait and complete without a start, and only inline nodes
-// start without being queued. A mock of a gate, an inline node or a composite is called without queueing the node. again means that the run was
-// resumed after the node's last event.
+// start without being queued. A mock of a gate, an inline node or a composite is called without queueing the node. The parameter "again" means
+// that the run was resumed after the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {

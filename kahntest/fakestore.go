@@ -22,8 +22,8 @@ type StoreFault struct {
 	Applied bool
 }
 
-// FakeStore is a store in memory whose calls fail as a script says. With it a host tests how its program handles a failing store. The zero value
-// never fails. Several runs may use a FakeStore at once.
+// FakeStore is a store in memory whose calls fail as a script says. A host uses a FakeStore to test how its program handles a failing store.
+// The zero value never fails. Several runs may use a FakeStore at once.
 type FakeStore struct {
 	store.Memory
 	// Script maps a method name to the faults of the first call, the second call, and so on. Further calls have no faults. The methods are

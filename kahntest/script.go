@@ -107,9 +107,9 @@ const maxPaths = 10_000
 // number matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs, or if a
-// path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check accepts every path below a node
-// with a step, since the step may return a graph with [kahn.Expand].
+// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs. It
+// returns the same error if a path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check
+// accepts every path below a node with a step, since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil

@@ -7,9 +7,9 @@
 //	err = price.Store(4)                                                                         // prints 8
 //	shown.Dispose()
 //
-// The host sets a [Signal]. A [Computed] is computed from the values that its function reads. It is computed again when it is read and one of
-// these values has changed. An [Effect] runs when a value that it has read has changed. Callbacks get a tracker, a [Reader] or a [Writer], and
-// depend on the values that they read with it. The writes in one [Batch] count as one change.
+// The host sets a [Signal]. A [Computed] is computed from the values that its function reads. The function is called again when the computed is
+// read after a change of these values. An [Effect] runs when a value that it has read has changed. Callbacks get a tracker, a [Reader] or a
+// [Writer], and depend on the values that they read with it. The writes in one [Batch] count as one change.
 //
 // Callbacks never see inconsistent values, and each callback runs at most once for a batch. A change does not spread beyond a computed whose
 // value stays the same. The cost of a change is proportional to the affected part of the dependency graph: each edge is visited once, and only

@@ -188,8 +188,8 @@ func Untracked[R Reader](r R, f func(R)) {
 }
 
 // Dispose ends every effect, subscription, Wait and Changes of the scope, and calls the cleanups of the effects. After that no callback runs, and
-// signals keep their last values. Dispose may be called from anywhere, any number of times. It does not wait for a running callback: if it is
-// called in a callback, it takes effect when the callback has returned.
+// signals keep their last values. Dispose may be called from anywhere, any number of times. Dispose does not wait for a running callback. In a
+// callback, a call of Dispose takes effect when the callback has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)

@@ -22,7 +22,7 @@ type Block struct {
 }
 
 // Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not
-// typed, such as an end node. New adds the nodes of the pipeline to it before it returns.
+// typed, such as an end node. New adds the nodes of the pipeline to this graph before New returns.
 func (b *Block) Graph() *kahn.Graph {
 	if b == nil {
 		return nil

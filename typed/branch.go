@@ -13,8 +13,8 @@ import (
 // is not taken.
 var ErrBranch = errors.New("a value of a branch")
 
-// If makes the value the condition of two branches: nodes added to a branch run only if it is taken. The node that makes the value is the
-// condition in the graph; no further node is needed. Further calls of If for the value return the same two blocks.
+// If makes the value the condition of two branches: nodes added to a branch run only if the branch is taken. The node that makes the value is
+// the condition in the graph; no further node is needed. Further calls of If for the value return the same two blocks.
 //
 //	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
 //

@@ -277,7 +277,8 @@ func TestSubRetry(t *testing.T) {
 	})
 }
 
-// If a node skips itself, the nodes that take its value are skipped, even if it is in a sub-pipeline. The error says what was skipped.
+// If a node skips itself, the nodes that take its value are skipped, even if the first node is in a sub-pipeline. The error says what was
+// skipped.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	skip := func(context.Context) (int, error) { return 0, kahn.Skip("not today") }

@@ -16,7 +16,7 @@ type Options struct {
 
 	// After lists nodes that must end before this node runs; the node does not take their values.
 	After []Handle
-	// Join decides, from the states of the preceding nodes, whether this one runs. In a branch only kahn.AllSucceeded is allowed; for an
+	// Join decides, from the statuses of the preceding nodes, whether this node runs. In a branch only kahn.AllSucceeded is allowed; for an
 	// [Either], kahn.AnySucceeded is allowed in any block. Rules that may decide before all preceding nodes have ended are allowed only for
 	// nodes that take no values. A node that runs without one of its values skips itself.
 	Join                              kahn.Join

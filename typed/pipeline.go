@@ -118,8 +118,8 @@ func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 }
 
 // Types returns the types of the pipeline's values, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are
-// registered by their full names, such as "example.com/shop.Order": after a type is moved or renamed, runs that were stored before cannot
-// find it. Values whose static type is an interface register no type.
+// registered by their full names, such as "example.com/shop.Order": after a type is moved or renamed, runs that were stored earlier cannot find
+// the type. Values whose static type is an interface register no type.
 func (p *Pipeline[T]) Types() kahn.Types {
 	types := kahn.Types{}
 	for name, zero := range p.build.types {

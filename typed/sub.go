@@ -11,8 +11,8 @@ import (
 var ErrElsewhere = errors.New("a value of elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that
-// becomes the node's value. f may take values of the surrounding blocks, like variables in a function literal: they become inputs of the
-// nested run.
+// becomes the node's value. f may take values of the surrounding blocks, like variables in a function literal. These values become inputs of
+// the nested run.
 //
 //	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
 //

@@ -15,8 +15,7 @@ type Tried[T any] struct {
 	Err error
 }
 
-// triedJSON is the JSON form of a Tried. The error has the form that [kahn.Types] gives it, which keeps the sentinel
-// errors that it matches.
+// triedJSON is the JSON form of a Tried. [kahn.Types] encodes the error, so that the decoded error matches the same sentinel errors.
 type triedJSON struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Err   json.RawMessage `json:"error,omitempty"`
@@ -58,8 +57,8 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 }
 
 // Try adds a node that runs when the node of v has completed or failed. Its value is the value of v, or the error. The failure counts as
-// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If a node fails, other nodes that take its
-// value are aborted; if Try takes the value, too, they are skipped instead.
+// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If the node of v fails, other nodes that
+// take v are skipped. Without a Try they would be aborted.
 //
 // Try does not catch cancelled nodes. b must be the block in which v was made.
 func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {

@@ -18,8 +18,8 @@ type Undo[T any] struct {
 //
 //	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
 //
-// The last parameter of the function is the node's value. It is the zero T if the node failed, timed out or crashed after it had started:
-// whether it had an effect is then unknown. The function can ask the Step of its attempt:
+// The last parameter of the function is the node's value. If the node failed, timed out or crashed after its start, it is unknown whether the
+// node had an effect, and the parameter is the zero T. The function can ask the Step of its attempt:
 //
 //	_, certain := kahn.StepOf(ctx).Compensated()
 //

@@ -578,8 +578,8 @@ func nodesIn(err *kahn.RunError) (ids []string) {
 	return ids
 }
 
-// output returns the expected output of the run: the end node's output, otherwise the output of the only leaf, otherwise the outputs of the
-// completed leaves, by id.
+// output returns the expected output of the run: the output of the end node. Without an end node it is the output of the only leaf or, if there
+// are several leaves, the outputs of the completed leaves by id.
 func (r *record) output(p *prediction) any {
 	leaves := map[string]any{}
 	var only kahn.NodeResult

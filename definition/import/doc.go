@@ -49,5 +49,6 @@
 //
 // # All formats
 //
-// A step or node with the id "end", in upper or lower case, is the end node. An edge may lead to it even if the document does not list it.
+// A step or node with the id "end", in upper or lower case, is the end node. An edge may lead to the end node even if the document does not
+// list this node.
 package importer

@@ -54,8 +54,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	return nil
 }
 
-// CheckAlias implements yaml.LoaderLimitsPlugin. It accepts all aliases: the converter limits them, since the parser does not follow
-// them.
+// CheckAlias implements yaml.LoaderLimitsPlugin. It accepts all aliases, because the parser does not follow aliases. The converter limits their
+// number.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
 // checkText looks for problems that the parser would not report, or would report without a place. They are text that is not Unicode, control

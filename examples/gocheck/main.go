@@ -7,7 +7,7 @@
 //	-limit n       check at most n packages at the same time (default: GOMAXPROCS)
 //	-waves         check tier by tier instead of each package the moment its imports are done
 //	-timeout d     stop checking, and fail, after this long
-//	-cache folder  check only what has changed since the runs before, see cache.go
+//	-cache folder  check only what has changed since earlier runs, see cache.go
 //	-json          write the report as JSON
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev

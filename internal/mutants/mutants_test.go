@@ -189,8 +189,8 @@ func wait(in, out chan int) {
 }
 `
 
-// TestGenerate compares the mutants of a function. Each mutant is a whole line, and equal lines are numbered. A clause of a select keeps its
-// communication, since it would not compile without it.
+// TestGenerate compares the mutants of a function. Each mutant is a whole line, and equal lines are numbered. A mutant of a select keeps the
+// send or receive of each clause, because a clause without it would not compile.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
