@@ -24,10 +24,10 @@ const (
 
 // Start starts the client of River. Until the client has stopped, this process announces to the store that it performs the runs of the Workflows. So
 // [store.Unclaimable], the inspector and [kahn.Runner.Serve] can tell which queues have a live process. If a program calls client.Start itself, the
-// client performs runs, but the queues count as unclaimable. The first announcement is stored when Start returns. If this announcement fails, Start
-// stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns matches
-// [machine.ErrBadValue] if the client or the Performer cannot be started. It matches [store.ErrOwnerInUse] if another running Performer of this
-// process has the same lease owner, see [kahn.Lease].
+// client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails,
+// Start stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns
+// matches [machine.ErrBadValue] if the client or the Performer cannot be started. It matches [store.ErrOwnerInUse] if another running Performer of
+// this process has the same lease owner, see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:

@@ -27,7 +27,8 @@ type Performer struct {
 	// Workflows are the plans that the process performs. Include a former version of a workflow until its runs have ended.
 	Workflows []Workflow
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
-	// s. Every twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
+	// s. After twelve such intervals one of the processes also looks for runs that are due and have no job, and for attempts of a [Remote] whose
+	// job is gone.
 	RecoverEvery time.Duration
 	// Retention says when runs that have ended are removed. If it is empty, no run is removed. Every PruneEvery the client that is River's leader
 	// inserts a job that removes runs and blobs; zero means 1 min. All Performers should have the same values. A process with only a [Server] should
@@ -187,10 +188,10 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves its runs: running steps end, no further step begins, and other processes continue the runs.
-// If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause. The
-// client's own Stop waits until each run has ended or waits for long. The client's StopAndCancel interrupts the runs, as Performer.Stop does if
-// ctx has ended.
+// Stop stops the client of River, and leaves its runs: it waits for the running steps, begins no further steps, and other processes continue
+// the runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause.
+// The client's own Stop waits until each run has ended or waits for long. The client's StopAndCancel interrupts the runs, as Performer.Stop
+// does if ctx has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

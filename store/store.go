@@ -16,10 +16,10 @@ import (
 // the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
-// newest, and otherwise an [Applied]. After any other error the write may or may not have happened. The engine then repeats the write until the
-// lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write after Acquire, nor a write that has
-// returned [ErrRejected] or [ErrUnusable]. A store returns these two errors only if repeating the write cannot help: ErrRejected if the data is
-// at fault, ErrUnusable if the store is.
+// newest. Otherwise it answers with an [Applied], or returns another error. After another error the write may or may not have happened. The
+// engine then repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first
+// write after Acquire, nor a write that has returned [ErrRejected] or [ErrUnusable]. A store returns these two errors only if repeating the
+// write cannot help: ErrRejected if the data is at fault, ErrUnusable if the store is.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {

@@ -23,8 +23,8 @@ var (
 // Check reports what in a plan does not carry over to Temporal. It joins one error for each node concerned, with the node's path and the
 // reason. Each matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
 //
-// Go functions that the workflow itself would have to call to assemble and check values do not carry over. They are Map.Key, Map.Estimate,
-// the host's own merges, and contracts that are Go values. A worker accepts such functions if Options.Pure declares them as pure.
+// A Go function does not carry over if the workflow itself would have to call it to assemble or check values. Such functions are Map.Key,
+// Map.Estimate, the host's own merges, and contracts that are Go values. A worker accepts such functions if Options.Pure declares them as pure.
 func Check(p *kahn.Plan) error { return check(p, false) }
 
 func check(p *kahn.Plan, pure bool) error {

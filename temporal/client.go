@@ -88,7 +88,7 @@ const memoName = "kahn"
 // Start starts a run, and does not wait for it. If a workflow of this id exists with the same plan, settings and inputs, Start returns its
 // run, whether or not it has ended. If the workflow differs in any of these, the error matches [kahn.ErrKeyConflict].
 //
-// The error matches [ErrUnsupported] if the plan does not carry over. Bad inputs and settings are refused with the errors of
+// The error matches [ErrUnsupported] if the plan does not carry over. Start refuses bad inputs and settings with the errors of
 // kahn.NewCoordinator. After any of these errors nothing was started.
 func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
 	in, err := w.input(inputs)
@@ -130,8 +130,8 @@ func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	return o
 }
 
-// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute
-// does, without events. If Temporal fails, it returns an error and no Result. The end of the context ends the waiting, not the run.
+// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute does,
+// without events. If Temporal fails, it returns an error and no Result. If ctx ends, Execute stops waiting, and the run continues.
 func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
 	run, err := Start(ctx, c, w, inputs)
 	if err != nil {

@@ -29,8 +29,9 @@ type Options struct {
 	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing. The workflow calls
 	// them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When, Test,
 	// Fallback, While and Until, and workers refuse plans with functions that [Check] names. All workers must agree on Pure, and it must not
-	// change while there are runs. The worker verifies the declaration: it calls each function twice at its first call. In replays and in the
-	// test environment of the SDK it does so at every call. The workflow task fails with [ErrImpure] if the results differ.
+	// change while there are runs. The worker verifies the declaration: the first time it calls a function, it calls the function twice. In
+	// replays and in the test environment of the SDK it calls a function twice every time. The workflow task fails with [ErrImpure] if the
+	// results differ.
 	Pure bool
 	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType maps
 	// a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind itself.
@@ -52,7 +53,7 @@ type Options struct {
 	// Zero means 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have
-	// ended. This keeps histories short: Temporal bounds their length. Zero means 1,000.
+	// ended. A run also does so if Temporal suggests it. This keeps histories short: Temporal bounds their length. Zero means 1,000.
 	ContinueAfter int
 	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. It must be less
 	// than LostAfter. Zero means 1 s.

@@ -17,7 +17,8 @@ var (
 	// ErrDamaged is returned if stored data differs from what was written, for instance because the disk has changed a page. Other runs of the
 	// database may be intact.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
-	// ErrSchema is returned if a later version of this package has made the schema of the database.
+	// ErrSchema is returned if a later version of this package has made the schema of the database. OpenCache returns it for a database that is
+	// not a cache.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)
 	// ErrClosed is returned by calls of a store that was closed.
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)

@@ -36,8 +36,8 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 }
 
 // Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts,
-// every other process gets an error that matches [store.ErrLeased]. If that process uses the same owner, the error also matches
-// [store.ErrOwnerInUse].
+// Acquire returns an error that matches [store.ErrLeased] in every other process. If the two processes use the same owner, the error also
+// matches [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err

@@ -37,7 +37,7 @@ type node struct {
 	staged int    // the position of the node's change in the commit that is being checked, from 1
 }
 
-// nodesOfRun is the number of rows that a run may have.
+// nodesOfRun is how many rows of nodes a run may have.
 const nodesOfRun = 1 << 24
 
 var table = crc32.MakeTable(crc32.Castagnoli)

@@ -7,8 +7,8 @@
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
 //
 // If the process dies, the run continues when the next process opens the file and calls Execute with the same id. The next process need not wait
-// until the leases of the dead process run out. Each process that has the database open holds a lock on a file beside it, and the operating
-// system releases the lock of a dead process.
+// until the leases of the dead process run out. Each process that has the database open holds a lock on a file beside the database file, and the
+// operating system releases the lock of a dead process.
 //
 // All runs of a process write over one connection, and runs that write at the same moment share a transaction. Reads do not wait for
 // writes, and writes do not wait for reads. Several processes may have the file open; they write in turn.
@@ -81,15 +81,15 @@ const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 type Options struct {
 	// Synchronous is Full by default.
 	Synchronous Synchronous
-	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. It is at least 1 ms.
+	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. A time below 1 ms counts as 1 ms.
 	BusyTimeout time.Duration
 	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
 	// Now is an SQL expression for the current time in milliseconds since 1970. If Now is empty, it is DefaultNow. All processes that use a
 	// database must have the same Now.
 	Now string
-	// Poll is the interval at which the store looks for requests that other processes have posted, DefaultPoll if it is 0. It is at least 1
-	// ms.
+	// Poll is the interval at which the store looks for requests that other processes have posted, DefaultPoll if it is 0. An interval below 1
+	// ms counts as 1 ms.
 	Poll time.Duration
 }
 
