@@ -18,7 +18,7 @@ import (
 // and in several processes, at the same time.
 type BlobStore interface {
 	// Put keeps data under a key. Putting the same data again changes only the time at which it was put. The error matches [ErrRejected] if the
-	// store will never take the data.
+	// store will never accept the data.
 	Put(ctx context.Context, key string, data []byte) error
 	// Get returns what was put under a key. The error matches [ErrNoBlob] if there is nothing.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -43,8 +43,8 @@ var (
 )
 
 // Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. When Blobs reads a value back from the
-// store, it checks the value against the reference. Blobs stay until [Admin] has removed all runs that refer to them. A codec that hides the
-// references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
+// store, it checks the value against the reference. A blob stays in the store until [Admin].Prune has removed all runs that refer to the blob.
+// A codec that hides the references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore

@@ -32,8 +32,8 @@ const DefaultPoll = 250 * time.Millisecond
 // eventPage is how many events a reader of an EventLog loads at once.
 const eventPage = 256
 
-// OpenEvents returns the stored log of a run, which may be pending, running in any process, or over. The error matches [ErrUnknownRun] if the run
-// is not stored.
+// OpenEvents returns the stored log of a run. The run may be pending, running in any process, or ended. The error matches [ErrUnknownRun] if the
+// run is not stored.
 func OpenEvents(ctx context.Context, s EventStore, run string) (*EventLog, error) {
 	l := &EventLog{store: s, run: run}
 	_, err := l.load(ctx, 0, 1)

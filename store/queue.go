@@ -248,7 +248,7 @@ type UnclaimableStore interface {
 }
 
 // Unclaimable returns the queues that no living process serves, for example because no process has their version of the workflow any more.
-// [QueueState].Served says until when processes served a queue. [Filter] with the Workflow and the Plan lists the runs.
+// [QueueState].Served says until when processes served a queue. [Admin].List with the Workflow and the Plan of a queue returns its runs.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
 	if own, ok := s.(UnclaimableStore); ok {
 		return own.Unclaimable(ctx)

@@ -25,7 +25,7 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has ended,
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random time. When a run has ended,
 // the next process begins another run, in a new folder. A slow machine may need more time for a run: if no run has ended after the given number
 // of starts, Kill starts up to ten times as many processes, and lets the later ones run longer. Kill returns how many runs have ended, and the
 // first fault it finds. There are three faults: a run has another outcome than without kills; a step was repeated although its end was stored;
@@ -279,8 +279,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and then the ends. A test
-// must notice the state that a process leaves if it is killed between these two commits.
+// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the changes of other nodes and then the ends
+// of the attempts. A test must notice the state that a process leaves if it is killed between these two commits.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

@@ -21,8 +21,8 @@ type Fault struct {
 // ErrInjected is returned by a call that a Fault makes fail.
 var ErrInjected = errors.New("injected fault")
 
-// WithFaults returns a store whose calls can fail. The function "next" decides about each call of a method: it is called before the call,
-// with the name of the method, on the goroutine of the caller.
+// WithFaults returns a store whose calls can fail. The function "next" decides whether and how a call fails: it is called before each call of a
+// method, with the name of the method, on the goroutine of the caller.
 func WithFaults(s store.Store, next func(method string) Fault) store.Store { return &faulty{s, next} }
 
 type faulty struct {

@@ -70,8 +70,8 @@ func tenantGraph() *kahn.Graph {
 		kahn.Node{ID: "free"})
 }
 
-// ServeTenants is the main function of a process that [RunTenants] has started: it serves the runs until it is killed. If "alone" is set,
-// the process keeps its bounds to itself, which RunTenants must notice.
+// ServeTenants is the main function of a process that [RunTenants] has started: it serves the runs until it is killed. If "alone" is set, the
+// process does not share its bounds with other processes, which RunTenants must notice.
 func ServeTenants(ctx context.Context, dir string, db TenantStore, alone bool) (err error) {
 	log, err := os.OpenFile(filepath.Join(dir, "steps"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn do not perform runs
 // that create_run has created, since these have no plan. A role that calls the functions needs the privileges of a role that uses the store.
 //
-// When the transaction is committed, the server notifies the processes that have [Options].Listen set. If package riverkahn has its functions in
-// the schema, the same transaction wakes the run's job.
+// When the transaction is committed, the server notifies the processes that have [Options].Listen set. If the functions of package riverkahn are
+// in the schema, the same transaction also wakes the run's job.
 func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema
