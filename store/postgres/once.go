@@ -25,9 +25,8 @@ type Step interface {
 // Once returns the stored result and does not call f. So f's writes take effect exactly once. A step has one stored result, so it should call
 // Once only once.
 //
-// If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before f is called or
-// while f runs, Once keeps none of f's writes, and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not
-// encrypt it.
+// If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before or while f runs, f
+// has no effect, and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
 // While f runs, only other calls for the same step, in any process, wait for the transaction. If a process is stopped within f, the
 // server's idle_in_transaction_session_timeout bounds how long they wait. Once holds a connection of the pool while f runs. If calls of
