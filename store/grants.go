@@ -34,8 +34,8 @@ type GrantRequest struct {
 	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the holder has
 	// from Keep to Want slots. It has fewer than Keep if its lease ran out and others took the slots, or if Most was lowered.
 	Keep, Want int
-	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Both are 0 if the limit
-	// has no tokens.
+	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Every and Burst are 0
+	// if the limit has no tokens.
 	Every time.Duration
 	Burst int
 	// Tokens is how many tokens the holder wants to take, and Back how many taken tokens it gives back.

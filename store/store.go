@@ -128,8 +128,8 @@ type NodeRecord struct {
 type Columns struct {
 	Status machine.Status    `json:"status,omitempty"`
 	Cause  machine.CauseKind `json:"cause,omitempty"` // why the node failed, was stopped, or was asked to stop
-	// Start is when the node's first attempt started, and End when its last attempt ended, as in kahn.NodeResult. Both are zero before the
-	// first start. A store keeps these times at least to the microsecond.
+	// Start is when the node's first attempt started, and End when its last attempt ended, as in kahn.NodeResult. Both times are zero before
+	// the first start. A store keeps these times at least to the microsecond.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 	// Hash identifies the node's definition in its graph, with its in-edges and the nodes inside it; nil for nodes inside composites.
@@ -166,8 +166,8 @@ type Spec struct {
 type Run struct {
 	ID string `json:"id"`
 	Spec
-	// Created is when the run was created or, if it was not created, first acquired. Ended is when a commit ended the run. Both are by the
-	// clock of the store, at least to the millisecond.
+	// Created is when the run was created or, if it was not created, first acquired. Ended is when a commit ended the run. Both times are by
+	// the clock of the store, at least to the millisecond.
 	Created  time.Time         `json:"created,omitzero"`
 	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit

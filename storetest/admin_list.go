@@ -204,7 +204,7 @@ func listMoving(ctx context.Context, s store.Admin) error {
 		if err := s.Insert(ctx, storedRun("newer", 100)); err != nil {
 			return err
 		}
-		// This removes all runs that have completed or failed: runs of later pages, and also the last run of page 2, after which page 3
+		// This call removes all runs that have completed or failed: runs of later pages, and also the last run of page 2, after which page 3
 		// begins.
 		_, err := s.Prune(ctx, store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}})
 		return err

@@ -345,7 +345,7 @@ func TestLives(t *testing.T) {
 	storetest.Lives(t, first(), size(40, 8, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
-// TestLivesControl plants defects in a store that only the function Lives finds. Each is tried in a separate process, which must fail.
+// TestLivesControl plants defects in a store that only the function Lives finds. Each defect is tried in a separate process, which must fail.
 func TestLivesControl(t *testing.T) {
 	t.Parallel()
 	losing := func(lost func(n *store.NodeRecord) bool) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {

@@ -74,9 +74,9 @@ type child struct {
 // without batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large maps and if
-// they are few compared with the running attempts. Whenever a running attempt ends, another one may begin; without the wait each new attempt would be
-// a batch of its own.
+// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all of them belong to large maps
+// and many more attempts are running. Whenever a running attempt ends, another one may begin; without the wait each new attempt would be a batch of
+// its own.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {

@@ -154,8 +154,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A run learns of ended attempts before their batch has ended. In the first case, item 0 waits for the last item, which begins only when other
-// items have ended. In the second case, a failed item stops all items that are running.
+// A run gets the outcomes of ended attempts before their batch has ended. In the first case, item 0 waits for the last item, which begins only
+// when other items have ended. In the second case, a failed item stops all items that are running.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

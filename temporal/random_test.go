@@ -482,9 +482,9 @@ func (x subject) left(t *testing.T) []string {
 
 // TestRandom compares runs of random graphs on Temporal with runs in one process. Statuses, skip reasons, causes, attempts, outputs and errors must
 // be equal at every depth, and steps must see the same data. In three cases a run that continues as a new execution may differ. An execution that is
-// about to end begins no node, which may decide which of two nodes begins first. A new execution begins with full rate limits. If a new execution
-// begins while a loop pauses, and the loop then ends, the run has no record of the loop's last iteration. In these cases the run must equal a run
-// that a Coordinator performs in this process, leaves after the same attempts, and continues.
+// about to end begins no further node, and this may change which of two nodes begins first. A new execution begins with full rate limits. If a new
+// execution begins while a loop pauses, and the loop then ends, the run has no record of the loop's last iteration. In these cases the run must
+// equal a run that a Coordinator performs in this process, leaves after the same attempts, and continues.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	n, from := uint64(150), uint64(0)

@@ -55,8 +55,8 @@ type Options struct {
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have
 	// ended. A run also does so if Temporal suggests it. This keeps histories short: Temporal bounds their length. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. It must be less
-	// than LostAfter. Zero means 1 s.
+	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. Heartbeat must be
+	// less than LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.

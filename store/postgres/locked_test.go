@@ -158,7 +158,7 @@ func TestLook(t *testing.T) { // not parallel: while transactions of other tests
 		require.NoError(t, err)
 		return runs
 	}
-	nothing := func() { // wait until look finds nothing: it repeats requests that were posted after the oldest running transaction of the server
+	nothing := func() { // wait until look finds nothing: look finds a request again while a transaction that began before the request is running
 		t.Helper()
 		require.Eventually(t, func() bool { return len(look(notify.Question{})) == 0 }, 20*time.Second, time.Millisecond)
 	}

@@ -91,7 +91,7 @@ const DefaultTimeout = 10 * time.Second
 // maxName is how many bytes a name may have. The server truncates a longer name.
 const maxName = 63
 
-// serverNow reads the clock of the server. It advances while a statement waits for a lock.
+// serverNow reads the clock of the server. The clock advances while a statement waits for a lock.
 const serverNow = "clock_timestamp()"
 
 // Options are the options of [Open]. The zero value is right for most programs.

@@ -127,7 +127,7 @@ func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (r
 		}
 	}
 	if bytes > 0 {
-		// This removes the entries whose bytes, with the bytes of all entries used after them, exceed the bound.
+		// The query finds the entries whose bytes, with the bytes of all entries used after them, exceed the bound.
 		n, err := c.remove(ctx, `SELECT key FROM (SELECT key, used, sum(length(data)) OVER (ORDER BY used DESC, key DESC) AS total FROM cache)
 			WHERE total > ? ORDER BY used, key LIMIT ?`, bytes, pruneInOnce)
 		if removed += n; err != nil {

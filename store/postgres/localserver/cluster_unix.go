@@ -22,7 +22,8 @@ import (
 // Nobody is the user id under which the superuser starts servers, which refuse to run as the superuser.
 const Nobody = 65534
 
-// Cluster is a separate server on a port of this machine, with its data in a temporary folder. It ends with the process.
+// Cluster is a separate server on a port of this machine, with its data in a temporary folder. The server ends with the process that started
+// it.
 type Cluster struct {
 	Dir      string // the temporary folder
 	Port     int

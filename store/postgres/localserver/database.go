@@ -1,5 +1,5 @@
 // Package localserver gives a program a temporary database of PostgreSQL. The database is on the server that the environment names, or else on a
-// server that the package starts on a port of this machine. It is for tests, measurements and demonstrations.
+// server that the package starts on a port of this machine. The package is for tests, measurements and demonstrations.
 package localserver
 
 import (
