@@ -25,8 +25,8 @@ type entry struct {
 
 // sample prepares the contestant, runs it for about the target time, and records the reading.
 //
-// It prepares the contestant again for each sample, and drops it afterwards. Otherwise the heaps of other contestants would influence the garbage
-// collector. A sample includes the collection of the garbage that the contestant itself has made.
+// sample prepares the contestant anew in each call, and drops what it prepared afterwards. Otherwise the heaps of other contestants would
+// influence the garbage collector. A sample includes the collection of the garbage that the contestant itself has made.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
 	if err != nil {

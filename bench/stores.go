@@ -294,7 +294,7 @@ func inFolder(f func(path string) error) error {
 }
 
 // rowsAlone writes the rows of the load as a program without an engine would. The values are computed before the measurement, and the first
-// statement of each commit checks the lease. It uses as many transactions as the engine's runs.
+// statement of each commit checks the lease. rowsAlone uses as many transactions as the engine's runs.
 func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})

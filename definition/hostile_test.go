@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// node returns a document with one node of these fields; they begin in the first column of the second line.
+// node returns a document with one node of these fields. The fields begin in the first column of the second line.
 func node(fields string) string {
 	return "{\"version\": 1, \"nodes\": [{\"id\": \"n\",\n" + fields + "}]}"
 }

@@ -111,8 +111,8 @@ func (e *SyntaxError) around(text string) (before, after string) {
 	return strings.Join(lines[:e.Line-1], "") + string(line[:at]), string(line[at:])
 }
 
-// isUnfinished reports whether an operator lacks its second half. This is a single bar, which other languages use for "or", or a question mark
-// without a second branch. If so, it changes the error to describe that operator.
+// isUnfinished reports whether an operator lacks its second half. Such an operator is a single bar, which other languages use for "or", or a
+// question mark without a second branch. If there is one, isUnfinished changes the error to describe this operator.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)
 	word := strings.TrimLeftFunc(after, isWord)

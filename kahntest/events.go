@@ -17,8 +17,8 @@ var (
 		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
-	// nodeEvents lists, for each event of a node, the events that may follow; "" stands for the node's beginning. It omits deltas and logs, and
-	// the aborts and cancels that may follow any event of a node that has not ended.
+	// nodeEvents lists, for each event of a node, the events that may follow; "" stands for the node's beginning. The map omits deltas and
+	// logs, and the aborts and cancels that may follow any event of a node that has not ended.
 	nodeEvents = map[event.Type][]event.Type{
 		"": {
 			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,

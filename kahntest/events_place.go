@@ -131,8 +131,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns the path of a node that has begun and not ended in a composite. It removes the ended nodes from the list, so all calls
-// together look at each of them once.
+// unended returns the path of a node that has begun and not ended in a composite. It removes ended nodes from the interiors' lists of open
+// nodes, so all calls together look at each ended node once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)

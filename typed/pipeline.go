@@ -203,9 +203,9 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 // Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to
 // continue from.
 //
-// It calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run
-// did not begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet:
-// the error, from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did
+// not begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet: the
+// error, from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

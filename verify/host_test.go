@@ -224,8 +224,8 @@ func (h *host) cancelled(ctx context.Context, n *node) (any, error) {
 	return h.value(n), nil
 }
 
-// look checks what a node sees of other nodes. It must see only its ancestors (the end node sees all nodes), and the results of ended nodes
-// must never change.
+// look checks what a node sees of other nodes. The node must see only its ancestors (the end node sees all nodes), and the results of ended
+// nodes must never change.
 func (h *host) look(n *node, v kahn.View) {
 	ancestors := h.p.ancestors[n.id]
 	for id, other := range h.nodes {

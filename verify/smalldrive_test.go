@@ -261,7 +261,7 @@ func (s *smallPlan) ordersMatter() bool {
 }
 
 // TestSmallScope tries a few thousand of the combinations, in every order and in both modes. The combinations are always the same unless
-// KAHN_SEED is set. It executes some of them as whole runs with events.
+// KAHN_SEED is set. TestSmallScope executes some of the combinations as whole runs with events.
 func TestSmallScope(t *testing.T) {
 	t.Parallel()
 	const combinations, executed = 6000, 20

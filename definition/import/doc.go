@@ -22,9 +22,9 @@
 //     required may be null.
 //   - A step in "next" is an id, or an object with "target" and the ports that the edge connects, "sourceHandle" and "targetHandle". An id
 //     connects the ports that have the same name on both sides.
-//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the group that "group" in its config names. It
-//     repeats the group until the expression "until" is true, at most "maxIterations" times. Or it performs the group once for each item of
-//     the parameter that "over" names. The step becomes a node with a graph, and with a loop or a map.
+//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the group that "group" in its config names. The step
+//     repeats the group until the expression "until" is true, at most "maxIterations" times, or performs the group once for each item of the
+//     parameter that "over" names. The step becomes a node with a graph, and with a loop or a map.
 //
 // # Playbooks
 //

@@ -58,8 +58,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 // number.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
-// checkText looks for problems that the parser would not report, or would report without a place. They are text that is not Unicode, control
-// characters, line breaks that editors do not show as such, and directives.
+// checkText looks for problems that the parser would not report, or would report without a place. These problems are text that is not Unicode,
+// control characters, line breaks that editors do not show as such, and directives.
 func checkText(text string) *definition.Problem {
 	cursor := source.Start
 	at := func(offset int, kind definition.ErrorKind, message string) *definition.Problem {

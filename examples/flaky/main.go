@@ -3,9 +3,9 @@
 //
 //	go run ./examples/flaky
 //
-// It needs no setup, and nothing leaves the machine: the program starts the server itself, and is done in less than four
-// seconds. It checks its own promises (statuses, attempts, delays and the requests that the server has received), and exits
-// with 0 if all were kept, else with 1 and a list of the broken ones. It takes no arguments.
+// The program needs no setup, and nothing leaves the machine: the program starts the server itself, and is done in less than four seconds. It
+// checks its own promises (statuses, attempts, delays and the requests that the server has received), and exits with 0 if all were kept, else
+// with 1 and a list of the broken ones. It takes no arguments.
 //
 //	$ go run ./examples/flaky
 //	  0.000 s  run      page started, 10 nodes

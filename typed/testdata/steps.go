@@ -1,5 +1,4 @@
-// Package orders has the steps of the pipelines in the folders beside this file. Each of them is checked together with
-// this file only.
+// Package orders has the steps of the pipelines in the folders beside this file. Each pipeline is checked together with this file only.
 package orders
 
 import "context"
