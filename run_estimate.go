@@ -47,6 +47,9 @@ type Forecast struct {
 	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. The run then
 	// also takes the time until the signals arrive, which Left does not contain.
 	Waits bool
+	// Late is by how much the running steps exceed their estimates: the largest excess, and 0 if no step exceeds its estimate. If Late is not
+	// 0, Left is only the least time, since it counts these steps as about to end.
+	Late time.Duration
 }
 
 // Forecast returns how long the run is expected to take from now. It uses the estimates by which the run orders its nodes: see [History] and
@@ -62,7 +65,7 @@ func (r *Run) Forecast() (Forecast, bool) {
 	r = r.outermost()
 	r.st.Lock()
 	defer r.st.Unlock()
-	if r.stage < stageRunning || r.concluded() || r.leaving || r.undo != nil || r.st.StoppedFor() != CauseNone || r.st.Done() {
+	if r.stage < stageRunning || r.concluded() || r.leaving || r.compensation() == CompensationRunning || r.st.StoppedFor() != CauseNone {
 		return Forecast{}, false
 	}
 	o := outlook{now: r.now()}
@@ -70,13 +73,14 @@ func (r *Run) Forecast() (Forecast, bool) {
 	if !ok {
 		return Forecast{}, false
 	}
-	return Forecast{Left: time.Duration(x.left), Waits: o.waits}, true
+	return Forecast{Left: time.Duration(x.left), Waits: o.waits, Late: time.Duration(o.late)}, true
 }
 
 // outlook computes a forecast. The caller holds the run's lock.
 type outlook struct {
 	now   int64
 	waits bool
+	late  int64          // the largest excess of a running step over its estimate, in ns
 	asks  map[*Plan]bool // whether a plan has gates, in its own graph or in composites
 }
 
@@ -143,6 +147,8 @@ func (o *outlook) ofNode(at place) (expected, bool) {
 		return expected{}, true
 	}
 	own, ok := o.own(at)
+	o.late = max(o.late, -own)
+	own = max(own, 0)
 	left := own
 	if w.Status() == Retrying {
 		left = saturate.Add(left, max(0, r.extras[ref].due-o.now))
@@ -153,6 +159,7 @@ func (o *outlook) ofNode(at place) (expected, bool) {
 // ofComposite computes the time left of a composite that has begun.
 func (o *outlook) ofComposite(at place) (expected, bool) {
 	own, known := o.own(at)
+	own = max(own, 0)
 	c := at.child()
 	if c == nil || c.concluded() { // between two iterations of a loop, or the composite is being concluded
 		return expected{own, own}, known
@@ -167,8 +174,8 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 	return x, true
 }
 
-// own returns the node's own estimate minus the time for which the node has run. The estimate is the rank of the node minus the largest rank of
-// its successors.
+// own returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The estimate
+// is the rank of the node minus the largest rank of its successors.
 func (o *outlook) own(at place) (left int64, known bool) {
 	r, ref := at.run, at.ref
 	if known = r.expects(ref); !known {
@@ -180,7 +187,7 @@ func (o *outlook) own(at place) (left int64, known bool) {
 		longest = max(longest, r.st.Rank(a.To()))
 	}
 	if left -= longest; r.st.Word(ref).Status() == Running {
-		left = max(0, left-(o.now-r.attemptStart(ref, r.extras[ref])))
+		left -= o.now - r.attemptStart(ref, r.extras[ref])
 	}
 	return left, true
 }
