@@ -13,8 +13,16 @@ import (
 // addForecast adds the remaining time of the run, if the run has a forecast.
 func (row *runRow) addForecast(run *kahn.Run) {
 	if f, ok := run.Forecast(); ok {
-		row.Remaining, row.RemainingWaits = expectedMillis(f.Left), f.Waits
+		row.Remaining, row.RemainingWaits, row.Late = expectedMillis(f.Left), f.Waits, lateBy(f)
 	}
+}
+
+// lateBy returns by how much the steps of a run exceed their estimates, or nil if no step does.
+func lateBy(f kahn.Forecast) *float64 {
+	if f.Late == 0 {
+		return nil
+	}
+	return expectedMillis(f.Late)
 }
 
 // lateAfter returns how long an attempt of a node may run before the node is late: twice the estimate, and at least a second longer than the

@@ -80,9 +80,13 @@ func TestExpected(t *testing.T) {
 	require.NotNil(t, row.Remaining)
 	require.InDelta(t, 90*minute, *row.Remaining, minute)
 	require.False(t, row.RemainingWaits)
+	require.NotNil(t, row.Late, "the step late is expected to take no time")
+	require.Positive(t, *row.Late)
+	late := *row.Late
 	row = get[runRow](d, "api/v1/run", "run", "waiting")
 	require.InDelta(t, 60*minute, *row.Remaining, minute)
 	require.True(t, row.RemainingWaits)
+	require.Nil(t, row.Late)
 
 	reply := get[stateReply](d, "api/v1/state", "run", "known")
 	require.Len(t, reply.Late, 2)
@@ -90,6 +94,7 @@ func TestExpected(t *testing.T) {
 	require.Less(t, reply.Late[1], 1001.0)
 	spans := get[timelineReply](d, "api/v1/timeline", "run", "known")
 	require.InDelta(t, 90*minute, *spans.Remaining, minute)
+	require.GreaterOrEqual(t, *spans.Late, late)
 	for _, s := range spans.Spans {
 		want := map[string]float64{"load": 120 * minute, "late": 1000}[s.Path]
 		require.InDelta(t, s.Start+want, *s.Late, 0.01, s.Path)

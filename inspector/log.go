@@ -370,7 +370,9 @@ type timelineReply struct {
 	Now   float64 `json:"now_ms"`
 	// Remaining is about how long after Now a live run will end. It is nil if that is not known, or if the run waits, or will wait, for an answer.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
-	Spans     []span   `json:"spans"` // in the order of their starts
+	// Late is by how much the running steps exceed their estimates, at most; nil if none does. The run will then end after Remaining or later.
+	Late  *float64 `json:"late_ms,omitempty"`
+	Spans []span   `json:"spans"` // in the order of their starts
 	// Memoized is the number of nodes that took their outputs from earlier runs: they had no attempts.
 	Memoized int `json:"memoized,omitempty"`
 	// Truncated means that Spans lacks attempts of the run.
@@ -400,7 +402,7 @@ func (c *call) timeline() (any, error) {
 	addLateness(c.target, reply.Spans)
 	if live, ok := c.target.(*kahn.Run); ok {
 		if f, ok := live.Forecast(); ok && !f.Waits {
-			reply.Remaining = expectedMillis(f.Left)
+			reply.Remaining, reply.Late = expectedMillis(f.Left), lateBy(f)
 		}
 	}
 	return reply, c.eventFault(failed)

@@ -76,6 +76,8 @@ type runRow struct {
 	// a node that has not ended waits for an answer, or is a gate.
 	Remaining      *float64 `json:"remaining_ms,omitempty"`
 	RemainingWaits bool     `json:"remaining_waits,omitempty"`
+	// Late is by how much the running steps exceed their estimates, at most; nil if none does. Remaining is then the least time that is left.
+	Late *float64 `json:"late_ms,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
 	// performs.
 	Gone string `json:"gone,omitempty"`

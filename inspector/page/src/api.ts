@@ -8,7 +8,7 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export type Undone = "running" | "done" | "failed" // progress of undoing nodes
 export type Usage = Record<string, number> // what steps used, by name
 export interface Row {
-	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean
+	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean; late_ms?: number
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; cause?: string; error?: string; error_path?: string; stopped_by?: string; stop_reason?: string; first: number; last: number
 	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue; key?: string; priority?: number; line?: InLine
 }
@@ -50,7 +50,7 @@ export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
 export interface Log { lines: Line[]; after: number; more: boolean; before?: number; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; late_ms?: number; status: string; id: number }
-export interface Timeline { start?: string; now_ms: number; remaining_ms?: number; spans: Span[]; memoized?: number; truncated?: boolean; note?: string }
+export interface Timeline { start?: string; now_ms: number; remaining_ms?: number; late_ms?: number; spans: Span[]; memoized?: number; truncated?: boolean; note?: string }
 
 export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; key?: string; priority?: number; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
 // StoredWait is a node of a stored run that waits for an answer. If it is answered, the process that performs the run has not taken the answer

@@ -17,13 +17,29 @@ function endOf(r: Row): number | undefined {
 	return at + r.remaining_ms
 }
 
+<<<<<<< HEAD
 // Expected says about how long a run will still take. While the whole run waits for an answer, the time is not counted down.
+=======
+// Expected says about how long a run will still take. The time that is left does not go by while everything waits for an answer, or while a
+// step takes longer than expected: nobody knows when that step will end.
+>>>>>>> e8ea38bb (inspector: a late run shows the least time that is left, and by how much it is late)
 export function Expected({ r }: { r: Row }) {
 	const end = endOf(r)
 	if (end === undefined) return null
-	const left = end - now.value, waits = r.status === "suspended"
-	const text = waits ? texts.leftAfterAnswer(roughly(r.remaining_ms!)) : left <= 0 ? texts.overdue : r.remaining_waits ? texts.leftWithoutWaits(roughly(left)) : texts.timeLeft(roughly(left))
-	return <span class={left <= 0 && !waits ? "tag lost" : "meta"} data-expected>{text}</span>
+	if (r.status === "suspended") return <span class="meta" data-expected>{texts.leftAfterAnswer(roughly(r.remaining_ms!))}</span>
+	const left = end - now.value, late = lateBy(r, now.value)
+	if (late !== undefined) return <span class={late < 1000 ? "meta" : "tag lost"} data-expected>{lateText(r.remaining_ms!, late)}</span>
+	const text = left <= 0 ? texts.overdue : r.remaining_waits ? texts.leftWithoutWaits(roughly(left)) : texts.timeLeft(roughly(left))
+	return <span class={left <= 0 ? "tag lost" : "meta"} data-expected>{text}</span>
+}
+
+// lateBy returns by how much the running steps exceed their estimates now.
+function lateBy(r: Row, at: number): number | undefined {
+	return r.late_ms === undefined ? undefined : r.late_ms + at - received.get(r)!
+}
+
+function lateText(left: number, late: number): string {
+	return [left > 0 || late < 1000 ? texts.leastLeft(roughly(left)) : "", late < 1000 ? "" : texts.lateBy(roughly(late))].filter(Boolean).join(", ")
 }
 
 // LateTag marks a node that takes much longer than expected.

@@ -154,6 +154,12 @@ export class Model {
 		this.reading.ask()
 	}
 
+	// readRow reads the run's row anew, and keeps the last one if that fails: the stream's status says that the server does not answer.
+	async readRow(): Promise<void> {
+		const row = await get<Row>("run", { run: this.id }).catch(() => undefined)
+		if (row && !this.closed) this.row.value = row
+	}
+
 	status(path: string): string {
 		return this.statuses.get(path) ?? "idle"
 	}

@@ -25,6 +25,7 @@ const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["t
 
 const order: Exclude<RunVerb, "compensate">[] = ["fork", "redrive", "leave", "abort", "cancel"]
 
+const forecastEvery = 10_000 // ms between readings of a running run that knows how long it will take
 const storedEvery = 3000 // ms between readings of a stored run, whose changes are not in the stream, and of a pending run, whose place depends on other runs
 
 export function RunView({ id }: { id: string }) {
@@ -44,6 +45,12 @@ export function RunView({ id }: { id: string }) {
 		const timer = setInterval(() => void model.reload(), storedEvery)
 		return () => clearInterval(timer)
 	}, [model, atWork])
+	const foretold = row?.remaining_ms !== undefined && row.status === "running"
+	useEffect(() => { // when a step takes longer than expected, only a new forecast says so
+		if (!foretold) return
+		const timer = setInterval(() => void model.readRow(), forecastEvery)
+		return () => clearInterval(timer)
+	}, [model, foretold])
 	useEffect(() => { if (row) announced.value = texts.runIs(row.status) }, [row?.status])
 	useEffect(() => shortcut(e => {
 		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()

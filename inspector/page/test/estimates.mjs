@@ -42,7 +42,7 @@ export const estimates = {
 		const page = await open(link(run, "/table?node=slow"))
 		const title = page.locator(".run-title"), row = page.locator(".tableview tbody tr").filter({ hasText: "slow" })
 		await row.waitFor()
-		await title.getByText("later than expected").waitFor()
+		await title.getByText(/\d s later than expected/).waitFor()
 		await row.getByText("⏱ late").waitFor()
 		await title.getByRole("link", { name: "1 late" }).waitFor()
 		const panel = page.getByRole("complementary", { name: "Node" })
@@ -51,6 +51,24 @@ export const estimates = {
 		assert.deepEqual(await serious(page), [])
 		await page.goto(link(run, "/timeline"))
 		await until("late span", async () => (await page.locator(".track canvas").getAttribute("data-late")) === "slow")
+		await close(page)
+	},
+
+	async "while a step is late, the time that is left is the least time, does not go by, and is the same after a reload"() {
+		const run = await stage("stuck") // the step slow is expected to take 0.5 s, and report 30 s after it
+		const page = await open(link(run, "/table"))
+		const text = () => page.locator(".run-title [data-expected]").innerText()
+		await until("lateness", async () => /^at least 30 s left, \d+ s later than expected$/.test(await text()), 15_000)
+		const before = Number(/(\d+) s later/.exec(await text())[1])
+		await until("growing lateness", async () => Number(/(\d+) s later/.exec(await text())?.[1]) >= before + 2, 5000)
+		assert.match(await text(), /^at least 30 s left/)
+		await page.reload()
+		await until("the same", async () => /^at least 30 s left, \d+ s later than expected$/.test(await text()), 2000)
+		assert(Number(/(\d+) s later/.exec(await text())[1]) >= before + 2)
+		await page.goto(base + "#/runs")
+		await page.getByRole("row").filter({ has: page.getByRole("link", { name: run, exact: true }) }).getByText(/at least 30 s left, \d+ s later than expected/).waitFor()
+		await page.goto(link(run, "/timeline"))
+		await page.locator("[data-end]").getByText(/end at the earliest/).waitFor()
 		await close(page)
 	},
 
