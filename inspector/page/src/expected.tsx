@@ -17,12 +17,8 @@ function endOf(r: Row): number | undefined {
 	return at + r.remaining_ms
 }
 
-<<<<<<< HEAD
-// Expected says about how long a run will still take. While the whole run waits for an answer, the time is not counted down.
-=======
-// Expected says about how long a run will still take. The time that is left does not go by while everything waits for an answer, or while a
-// step takes longer than expected: nobody knows when that step will end.
->>>>>>> e8ea38bb (inspector: a late run shows the least time that is left, and by how much it is late)
+// Expected says about how long a run will still take. The page does not count the time down while the whole run waits for an answer, or while a
+// step exceeds its estimate, because the end of the wait or of the step is unknown.
 export function Expected({ r }: { r: Row }) {
 	const end = endOf(r)
 	if (end === undefined) return null
