@@ -28,8 +28,8 @@ type Process struct {
 	effects map[string][]string // the keys of each effect, in the order of the calls of Effect
 }
 
-// Restarted reports whether the process continues the run after a crash. A host that imitates the outside world, such as a database or a
-// bank, uses the same imitation again if Restarted returns true, and otherwise makes a new one.
+// Restarted reports whether the process continues the run after a crash. A host with a fake of the outside world, such as a fake bank, uses the
+// same fake again if Restarted returns true, and otherwise makes a new fake.
 func (p *Process) Restarted() bool { return p.restarted }
 
 // Effect records an effect on the outside world, such as "charge order 7". The key, such as [kahn.Step.IdempotencyKey], lets the outside world

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// bank imitates a bank. It adds up the payments under each key.
+// bank is a fake bank. It adds up the payments under each key.
 type bank struct{ paid map[string]int }
 
 func (b *bank) pay(key string, sum int) { b.paid[key] += sum }

@@ -6,7 +6,7 @@
 //
 //	go run ./examples/durable
 //
-// Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
+// Nothing has to be set up. The program checks its own results, and exits with 0 if all are as expected.
 //
 //	$ go run ./examples/durable
 //	Four orders are served over a file of SQLite. The process is killed in the middle, and another one continues them.

@@ -23,7 +23,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestHub checks that the program keeps its promises whatever the order of the answers.
+// TestHub checks that the results are as expected for any order of the answers.
 func TestHub(t *testing.T) {
 	for seed := range uint64(200) {
 		if err := run(io.Discard, seed); err != nil {

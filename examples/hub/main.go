@@ -5,7 +5,7 @@
 //	go run ./examples/hub
 //	go run ./examples/hub -seed 7
 //
-// Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
+// Nothing has to be set up. The program checks its own results, and exits with 0 if all are as expected.
 //
 //	$ go run ./examples/hub
 //	A hub starts the calls of a graph's nodes by itself. thumbs fails and is not attempted again: publish cannot run, and audit is aborted.

@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// services imitates the services that the order needs, for one process.
+// services is a fake of the services that the order needs, for one process.
 type services struct{ dir, life string }
 
 // note writes an effect into the ledger.
