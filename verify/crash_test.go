@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// The crash test kills a process at random moments while the process runs a graph over a store in a file. It then starts another process, and
-// repeats this until the run has ended.
+// The crash test kills a process at random moments while the process runs a graph over a store in a file. After each kill it starts another
+// process, until the run has ended.
 
 const (
 	crashEnv  = "KAHN_CRASH_DIR"  // if set, the test binary is the process that is killed; the value is the folder of its files

@@ -8,7 +8,7 @@
 //
 // In addition to random graphs the tests cover all small graphs (smallscope_test.go, smalldrive_test.go): every graph of three nodes with every
 // kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. These tests drive a State
-// directly, which takes about a microsecond per case, so they can try all cases. By default they try a sample.
+// directly, which takes about a microsecond per case, so they can try all cases. By default they try only a sample.
 //
 // Graphs are written and printed in the notation of the conformance matrix, with additional features that the matrix does not need: see
 // notation_test.go. A graph that once failed is kept in testdata/graphs.txt and checked like the rows of the matrix.

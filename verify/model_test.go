@@ -429,7 +429,7 @@ const (
 	keptCancel            // CancelNode, but the step returns a value, which is kept
 )
 
-// run predicts the end of a node that has reached ready.
+// run predicts the end of a node that became ready.
 func (p *prediction) run(n *node, f *fate) *fate {
 	f.ready, f.attempts = true, 1
 	condition := p.g.condition(n)

@@ -378,7 +378,7 @@ func (p *prediction) fateKey(id string) fateKey {
 // search checks that the shared predictions are right.
 func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	type situation struct {
-		a, outA, b, outC int // b is a number in fates
+		a, outA, b, outC int // b is the number of a fateKey
 	}
 	type before struct {
 		backwards  bool
@@ -386,7 +386,7 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 		outA, outB int
 	}
 	numbers := map[fateKey]int{}
-	fates := map[before]int{} // the numbers of fateKeys
+	fates := map[before]int{} // values are numbers of fateKeys
 	as, bs, cs := smallNodes(edges, "A", few), smallNodes(edges, "B", few), smallNodes(edges, "C", few)
 	for ic, c := range cs {
 		backwards := (number+ic)%2 == 1
