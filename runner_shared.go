@@ -33,7 +33,7 @@ import (
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
-	// Name identifies one of several sets of bounds in one store. The empty name is also valid.
+	// Name identifies one of several sets of bounds in one store. It must not contain a slash. The empty name is also valid.
 	Name string
 	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. All processes should set the same
 	// values: each Runner uses its own.
@@ -149,6 +149,8 @@ func (s *Shared) granter() (*granter, error) {
 		wrong = fmt.Sprintf("Lease %v is less than %v", s.Lease, minGrantLease)
 	case !utf8.ValidString(s.Name) || strings.Contains(s.Name, "\x00") || len(s.Name) > maxGrantText:
 		wrong = fmt.Sprintf("Name %s is not a text of up to %d bytes", quoteID(s.Name), maxGrantText)
+	case strings.Contains(s.Name, "/"): // a slash ends the Name in the name of a limit
+		wrong = fmt.Sprintf("Name %s contains a slash", quoteID(s.Name))
 	}
 	if wrong != "" {
 		return nil, fmt.Errorf("%w: Runner.Shared: %s", ErrBadOption, wrong)

@@ -526,6 +526,7 @@ func TestSharedBadBounds(t *testing.T) {
 		`group "a": bad value`:                     {Store: db, Groups: []kahn.Group{{Name: "a", Rate: kahn.Rate{Per: time.Second}}}},
 		`group "a": CancelOnFailure is for`:        {Store: db, Groups: []kahn.Group{{Name: "a", Limit: 1, CancelOnFailure: true}}},
 		`group "a" has neither Limit nor Rate`:     {Store: db, Groups: []kahn.Group{{Name: "a"}}},
+		`Name "a/b" contains a slash`:              {Store: db, Limit: 1, Name: "a/b"},
 		`Name "a\x00" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
 		`Name "a\xff" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\xff"},
 	} {
