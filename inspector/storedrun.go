@@ -78,7 +78,7 @@ func (s *storedRun) heard() time.Time {
 	return latest
 }
 
-// lost reports whether the run has lost its process: the run should be running, but no process performs it.
+// lost reports whether the run has lost its process: its status is running, but no process performs it.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
 // If the run is lost, gone returns when the run's process was last heard of; otherwise it returns "".
@@ -125,7 +125,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph and the nodes inside them. If two nodes have the same path, places contains the outer node.
+// add adds the nodes of one graph and the nodes inside them. If two nodes have the same path, the field `places` contains the outer node.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -208,8 +208,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns the type by which the page chooses the picture of a node whose plan is unknown, and whether the node may have nodes
-// inside.
+// shape returns the type that the page shows for a node whose plan is unknown. composite means that the node may have nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -312,8 +311,8 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
-// due reports whether the run can continue without an answer. This is so if the run was left, if its process has died, or if the time for which
-// it waited has come. If the store does not know whether a process performs the run, due may return true although another process performs it.
+// due reports whether the run can continue without an answer. This is so if a process has left the run or has died, or if the time for which the run
+// waited has come. If the store does not know whether a process performs the run, due may return true although another process performs it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:
@@ -342,7 +341,7 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 	case status == kahn.Suspended: // a composite
 		waits := waitsOf(x.nodes, nil)
 		if y.Kind = kahn.WhySignal; len(waits) == 0 {
-			y.Kind = kahn.WhyHeld // the run was left
+			y.Kind = kahn.WhyHeld // a process has left the run
 		}
 		for _, wait := range waits {
 			addName(&y, wait.Node)
@@ -408,7 +407,7 @@ func addName(y *kahn.Why, path string) {
 	}
 }
 
-// spans returns the first attempts of all nodes, at most limit, in the order of their starts.
+// spans returns the attempts of all nodes in the order in which they started, and drops all but the first `limit` attempts.
 func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	for _, x := range s.places {

@@ -10,7 +10,7 @@ import (
 // streamWrite is the maximum duration of a write to the client of a stream.
 const streamWrite = 10 * time.Second
 
-// stream sends changes until the client is gone or may no longer View.
+// stream sends changes until the client is gone or has lost the permission View.
 func (c *call) stream() (any, error) {
 	var sees func(*kahn.Run) bool
 	if c.h.Visible != nil {
@@ -31,7 +31,7 @@ func (c *call) stream() (any, error) {
 	}
 	rc := http.NewResponseController(c.w)
 	write := func(messages ...[]byte) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // if the writer has no deadlines of its own, the server's timeout applies
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // if c.w does not support write deadlines, the server's timeout applies
 		for _, m := range messages {
 			if _, err := c.w.Write(m); err != nil {
 				return err

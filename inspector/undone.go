@@ -41,7 +41,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // if there is a further page, the run may be on it, and the store has counted the run already
+			if add(t); page.Next == "" { // if there is a next page, the run may be on it, so the store has counted the run
 				reply.Failed++
 			}
 		}

@@ -17,7 +17,7 @@ import (
 const (
 	shownValue = 32 << 10 // maximum size of a value in a response, in bytes
 	shownText  = 4 << 10  // maximum size of an error or a line, in bytes
-	mostInputs = 100      // inputs in a response
+	mostInputs = 100      // maximum number of inputs in a response
 )
 
 // value is a value of user code in a response.

@@ -185,7 +185,7 @@ func (h *handler) hasAtWork(id string) bool {
 	return ok && !wasLeft(run)
 }
 
-// wasLeft reports whether a run of the Runner was left before it ended.
+// wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
 // addResting adds the gates of the runs of the store, the longest waiting first. It skips gates with a posted answer.

@@ -178,7 +178,7 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return c.confirmed(run, path, d) // the answer of this call is in the first transaction, for which confirmed waits
+	return c.confirmed(run, path, d) // the first transaction contains this answer, and c.confirmed waits until it is stored
 }
 
 // begun waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.

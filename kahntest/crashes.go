@@ -43,8 +43,8 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run, as a process other than p would. The crash of p does not undo the request. Posting the same request again
-// after the crash changes nothing. Post returns the error of [store.Inbox].
+// Post posts a request for the run, as if another process posted it. The crash of p does not undo the request. Posting the same request again after
+// the crash changes nothing. Post returns the error of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
 		return errDead
@@ -54,10 +54,10 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 }
 
 // Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs the
-// workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues from the
-// store. Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request
-// differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes does
-// not test the nodes after the waiting nodes, and logs the names of the waiting nodes.
+// workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues from the store.
+// Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request differs,
+// if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes logs the names of
+// the waiting nodes. It does not test the nodes after them.
 //
 // Crashes calls start for each process. start must make a new graph and a new step function, so that nothing in memory survives the crash. The
 // steps report their effects to the Process. opts are the options that the host passes to its runs, including [kahn.Encoding] and
@@ -213,8 +213,8 @@ func repeated(effects map[string][]string) error {
 	return nil
 }
 
-// sameValue compares two outputs, of which one may come from a store. If the type of the values has its own JSON form, the values are equal if
-// their JSON is equal: an error in a stored value keeps its text but not its type.
+// sameValue compares two outputs, of which one may come from a store. Values of a type with a MarshalJSON method are equal if their JSON is equal,
+// because an error in such a value loses its type in the store.
 func sameValue(got, want any) bool {
 	if reflect.DeepEqual(got, want) {
 		return true

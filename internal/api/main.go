@@ -260,8 +260,8 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists the methods of an interface, including embedded ones. It also lists whether the interface has unexported methods, which keep
-// other packages from implementing the interface, and whether the interface can only constrain type parameters.
+// methodsOf lists the methods of an interface, including embedded ones. If the interface has unexported methods, it adds a line that says so: other
+// packages cannot implement such an interface. It also adds a line if the interface can only constrain type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

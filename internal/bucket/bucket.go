@@ -14,7 +14,8 @@ type Rate struct {
 	Burst  int
 }
 
-// parts returns the rate in units that avoid fractions: each nanosecond adds gain parts, and a token costs cost parts.
+// parts returns the rate in parts of a token, which avoids fractions. Each nanosecond adds `gain` parts to the bucket, and a token consists of `cost`
+// parts.
 func (r Rate) parts() (gain, cost int64) {
 	a, b := int64(r.Starts), r.Per
 	for b != 0 {
@@ -29,12 +30,12 @@ func (r Rate) Fits() bool {
 	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
 }
 
-// Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time that is before a
-// time it was given earlier. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
+// Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time that is before the latest
+// time it has seen. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
-	level      int64 // parts in the bucket at the time at
+	level      int64 // parts in the bucket at the time in the next field
 	at         int64
 }
 
@@ -52,7 +53,7 @@ func (b *Bucket) refill(now int64) {
 	if now <= b.at && now != math.MaxInt64 {
 		return
 	}
-	if now == math.MaxInt64 { // the clock has stopped, so the bucket is full: see Bucket
+	if now == math.MaxInt64 { // at the last possible time the bucket is always full
 		b.level = b.size
 	} else if passed := now - b.at; passed > (b.size-b.level)/b.gain {
 		b.level = b.size

@@ -1,6 +1,6 @@
 // Package foreign isolates the engine from user code: functions of the host, and methods of the host's errors and values. A function may panic or
-// call Goexit. An error may be a typed nil pointer whose methods panic, may have a message of any size, and may wrap itself, so that errors.Is
-// never returns.
+// call Goexit. An error may have methods that panic, for example if it is a typed nil pointer. Its message may have any size. It may wrap itself:
+// then errors.Is never returns.
 package foreign
 
 // Contain calls f and returns its error. If f panics, Contain calls panicked with the panic value, and returns the error of panicked. During the
@@ -10,7 +10,7 @@ package foreign
 // cleanup.
 func Contain(f func() error, panicked func(value any) error) error {
 	returned, err := contained(f, panicked)
-	if !returned { // f has called panic(nil) under GODEBUG=panicnil=1, so recover returned nil; after Goexit in f this line is not reached
+	if !returned { // recover returned nil, because f called panic(nil) under GODEBUG=panicnil=1. (Goexit in f ends the goroutine before this line.)
 		err = panicked(nil)
 	}
 	return err

@@ -27,9 +27,8 @@ func (e *PanicError) Unwrap() error {
 // NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must come from Bounded.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err, or a replacement if the chain of err has no end or its methods panic: errors.Is must return for every error that the
-// engine passes on. Bounded passes the parameter "next" to Walk. The parameter "renders" reports whether the Error method of an error returns
-// without a panic, as the function Renders does.
+// Bounded returns err if its methods do not panic and the chain of errors that it wraps ends. Otherwise it returns a replacement, so that errors.Is
+// returns for every error that the engine passes on. Bounded passes the parameter "next" to Walk. The parameter "renders" is a function like Renders.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

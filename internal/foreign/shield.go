@@ -2,8 +2,8 @@ package foreign
 
 import "reflect"
 
-// shield wraps an error whose methods panic. errors.Is and errors.As match this error and the errors that it wraps, as far as Unwrap reaches
-// them, without a panic.
+// shield wraps an error whose methods panic. Calls of errors.Is and errors.As for a shield do not panic. They match the wrapped error, and all errors
+// that its Unwrap methods return before one of them panics.
 type shield struct{ err error }
 
 // Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.
@@ -49,7 +49,7 @@ func (s *shield) As(target any) bool {
 	})
 }
 
-// find reports whether match returns true for an error behind the shield.
+// find reports whether match returns true for the error in the shield, or for an error that this error wraps.
 func (s *shield) find(match func(error) bool) (found bool) {
 	Walk(s.err, func(err error) Next {
 		_ = Contain(func() error {

@@ -1,13 +1,13 @@
 package foreign
 
-// maxErrors bounds the number of errors of a tree that a walk visits. Real errors wrap far fewer errors, and a walk over an endless error still
-// takes only about a millisecond.
+// maxErrors is the largest number of errors that a walk visits. Real errors wrap far fewer errors. For an error that wraps itself, the walk ends
+// after about a millisecond.
 const maxErrors = 1 << 16
 
 // Next determines how a walk continues after an error.
 type Next uint8
 
-// The results of visit.
+// The results of the function "visit" of Walk.
 const (
 	Descend Next = iota // visit the errors that the error wraps
 	Pass                // skip the errors that the error wraps
@@ -24,7 +24,7 @@ const (
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls visit for err and all errors that it wraps, depth first, including errors behind a shield.
+// Walk calls visit for err and all errors that it wraps, depth first. It also visits the errors in a shield.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Trees returns the folder of this version, and a folder with the version of a former commit. It skips the test if neither KAHN_LONG nor
+// Trees returns two folders: one with the current code, and one with the code of a former commit. It skips the test if neither KAHN_LONG nor
 // KAHN_SAMPLE is set, or if the git history lacks the commit.
 func Trees(t *testing.T, commit string) (now, former string) {
 	t.Helper()
@@ -40,8 +40,9 @@ func Trees(t *testing.T, commit string) (now, former string) {
 	return now, former
 }
 
-// Build builds the program in the folder "upgrade" of a module, with an overlay. replaced maps paths within the module to files outside: the
-// files of the program, and files that replace files of the module. Build uses -trimpath, so that the build cache works for all folders.
+// Build builds the program in the folder "upgrade" of a module. The parameter "replaced" is an overlay: it maps paths in the module to files outside
+// of the module. These are the files of the program, and files that replace files of the module. Build uses -trimpath, so that the build cache works
+// for all folders.
 func Build(t *testing.T, module string, replaced map[string]string, to string) {
 	t.Helper()
 	files := map[string]string{}

@@ -49,7 +49,7 @@ func (t *Table) Find(list []string, s string) (int, bool) {
 	return max(int(at)-1, 0), at != 0
 }
 
-// Move updates the table after the strings of the list have moved from each position i to to(i).
+// Move updates the table after the caller has reordered the list. The function "to" returns the new position of the string that was at position i.
 func (t *Table) Move(to func(i int) int) {
 	for i, at := range t.slots {
 		if at != 0 {

@@ -99,8 +99,8 @@ func (w *Writer) Is(key string, b bool) {
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as package json's, which uses an exponent
-// only for smaller and larger numbers.
+// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as that of package json, which writes no exponent
+// for numbers in the range of durations.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)
 	w.Data = strconv.AppendFloat(w.Data, float64(d)/float64(time.Millisecond), 'f', -1, 64)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode returns the text of the position after an entry, the last entry of a page. at is the number by which the list is ordered, and id
-// distinguishes entries with the same number.
+// Encode encodes the position after the last entry of a page. The list is ordered by the number `at` of its entries, and entries with the same number
+// by their `id`.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }

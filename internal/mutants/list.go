@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// entry is a mutant in a list, with its note.
+// entry is a mutant in a list, with the list's note about it.
 type entry struct {
 	plant.Bug
 	note string
@@ -23,7 +23,7 @@ type entry struct {
 //	+ what stands there instead; nothing if they are deleted
 //	a note, of one line or more
 //
-// "#2" after the function means the second place in the function where the lines occur. Lines that begin with # are comments.
+// If the lines occur several times in the function, "#2" after the function means the second occurrence. Lines that begin with # are comments.
 func readList(name string) ([]entry, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -170,7 +170,8 @@ var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+
 func (s *suite) covering(file string, line int) (tests []test) {
 	var all []int
 	for at := line; at < line+3 && len(all) == 0; at++ {
-		// The profile has no block for a case condition of several lines. The block of the statements after the condition is used instead.
+		// If the condition of a case spans several lines, the profile has no block for these lines. The loop then finds the block of the statements
+		// after the condition.
 		for _, b := range s.Blocks[file] {
 			if b.First <= at && at <= b.Last {
 				all = append(all, b.Tests...)
@@ -200,8 +201,8 @@ type trial struct {
 	sound    map[test]bool     // the results of isSound so far
 }
 
-// batches divides tests, which are sorted by their duration, into lists of increasing duration. Each list contains tests of one package. The
-// first list kills most mutants.
+// batches divides tests, which are sorted by their duration, into lists. Each list contains tests of one package. The first lists of a package are
+// short, and kill most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)

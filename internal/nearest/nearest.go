@@ -12,10 +12,10 @@ const (
 	compared = 1_000 // only so many choices are compared, to bound the time
 )
 
-// Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Upper and lower case and the
-// separators "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: an additional letter, a
-// missing letter, a wrong letter, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them.
-// If the name equals one of the choices, the result is false. Name compares at most the first thousand choices.
+// Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Upper and lower case and the separators
+// "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: an additional letter, a missing letter, a
+// wrong letter, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them. If the name equals one
+// of the choices, Name returns false. Name compares at most the first thousand choices.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
@@ -51,7 +51,7 @@ func distance(a, b []rune, allowed int) int {
 	if len(a)-len(b) > allowed || len(b)-len(a) > allowed {
 		return allowed + 1
 	}
-	var rows [3][maxRunes + 1]int // the row before the last, the last row, this row
+	var rows [3][maxRunes + 1]int // the current row and the two rows before it
 	before, last, this := &rows[0], &rows[1], &rows[2]
 	for j := range len(b) + 1 {
 		last[j] = j
@@ -72,8 +72,9 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			// No number in a later row is less than least. Every slip but a swap adds to a number of this row or of a later row. A swap adds
-			// one to a number two rows back, which results in no less than the least number of the row between.
+			// No number in a later row is less than `least`. A slip that is not a swap adds to a number of this row or of a later row. A swap adds
+			// one to a number of the row two rows back. The result is at least the least number of the row between, because that row's numbers exceed
+			// those of the row before it by at most one.
 			return allowed + 1
 		}
 		before, last, this = last, this, before

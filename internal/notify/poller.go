@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sighting is a name that Look has found. A [Poller] calls the watchers of a name once for each version.
+// Sighting is a name that Look has found. A [Poller] calls the watchers of a name once for each version of the name.
 type Sighting struct {
 	Name    string
 	Version uint64
@@ -23,8 +23,8 @@ type Question struct {
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that the parameter "asked" requests, and possibly other names. The result "unchanged" may be true if asked is
-	// empty and no name has changed. After an error the next call queries all names.
+	// Look returns the names that the parameter "asked" requests, and the names that have changed. It may return unchanged as true if "asked" is
+	// empty and no name has changed. If Look returns an error, the next call must report all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()

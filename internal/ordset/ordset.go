@@ -1,6 +1,6 @@
-// Package ordset implements a set of small integers that finds its minimum quickly. It consists of a bitmap, a second bitmap that says which
-// words of the first are not zero, a third such bitmap for the second, and so on. Every operation reads or writes at most two words of each
-// level. A set for a quarter of a million elements has three levels. No operation allocates.
+// Package ordset implements a set of small integers that finds its minimum quickly. It consists of bitmaps in levels: each bit of a level says
+// whether one word of the level below is not zero. Every operation reads or writes at most two words of each level. A set for a quarter of a million
+// elements has three levels. No operation allocates.
 package ordset
 
 import "math/bits"
@@ -18,9 +18,9 @@ type Set struct {
 	depth  int32
 	len    int32
 
-	// front is the word with the smallest elements, and base is its index among the words of the lowest level. The elements in front are not in
-	// the levels. front is 0 only if the set is empty. So a set that never has more than one element uses only front, and PopMin reads the levels
-	// only once for every 64 numbers. Inserting and removing an element takes 6 to 9 ns, and would take 12 to 16 ns without front.
+	// The field `front` is the word with the smallest elements, and `base` is its index among the words of the lowest level. The elements in front
+	// are not in the levels. front is 0 only if the set is empty. So a set that never has more than one element uses only front, and PopMin reads the
+	// levels only once for every 64 numbers. Inserting and removing an element takes 6 to 9 ns, and would take 12 to 16 ns without front.
 	base  int
 	front uint64
 }
@@ -45,7 +45,8 @@ func Words(n int) (total int) {
 	}
 }
 
-// MakeIn is Make for a set that uses the given words if there are enough of them. All of these words must be zero.
+// MakeIn is Make for a set in memory of the caller: it uses the words in the parameter "space", or allocates words if there are too few. All words in
+// "space" must be zero.
 func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0

@@ -1,6 +1,6 @@
-// Package plant compiles tests with bugs planted in the tested code. One binary contains all bugs of a list in addition to the original code, and
-// an environment variable switches one bug on. So a list of any length is compiled only once. The repository is not changed, because the go
-// command reads the files with bugs through an overlay.
+// Package plant compiles tests with bugs planted in the tested code. One binary contains all bugs of a list in addition to the original code, and an
+// environment variable switches one bug on. So a list of any length is compiled only once. The go command reads the files with bugs through an
+// overlay, so the files of the repository do not change.
 package plant
 
 import (
@@ -147,9 +147,9 @@ func blame(text string, lines map[string][]int) []int {
 	return slices.Compact(broken)
 }
 
-// Command returns a command that runs the binary in the folder of its package. The bug with the given index is switched on, or no bug if the
-// index is negative. The process gets at most 12 GB of address space, since a bug may cause an endless loop that allocates. In its environment
-// KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
+// Command returns a command that runs the binary in the folder of its package. The bug with the given index is switched on, or no bug if the index is
+// negative. The process gets at most 12 GB of address space, since a bug may cause an endless loop that allocates. In its environment KAHN_LONG is
+// empty, because the tests must find the bugs without this variable, too.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg

@@ -57,7 +57,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.Undone[n.ID], n.CompensationErr))
 		}
-		for path, e := range w.Ended { // all nodes downstream of the node, and all nodes inside those, must have been undone before it
+		for path, e := range w.Ended { // before n was undone, all nodes downstream of n, and all nodes inside them, must have been undone
 			if top := topOf(path); w.Begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.Begun[n.ID]) {
 				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
 			}
@@ -87,8 +87,8 @@ func topOf(path string) string {
 	return path
 }
 
-// phases checks that nothing is undone before all nodes except cleanup nodes have ended, and that no cleanup node or end node begins while
-// nodes are being undone.
+// phases checks that all nodes except cleanup nodes and end nodes have ended before the first node is undone. It also checks that no cleanup node or
+// end node begins between the first event about undoing a node and the last.
 func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 	late := map[string]bool{}
 	plan, _ := g.Compile()

@@ -27,9 +27,9 @@ type Trial struct {
 	CheckEvents func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 }
 
-// EachDeath performs each random saga many times. Each time the process dies at another write, and sometimes the next process dies, too. If
-// `every` is false, EachDeath skips most writes. It returns the number of runs in which a process died, and the number of nodes that were undone
-// in those runs.
+// EachDeath performs each random saga many times. In each performance the process dies at a different write. In some performances the process that
+// continues the run dies, too. If `every` is false, EachDeath skips most writes. It returns the number of runs in which a process died, and the
+// number of nodes that were undone in those runs.
 func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcome) (died, undone int) {
 	for depth := range 3 {
 		for i := range graphs {
@@ -190,8 +190,8 @@ func (m *doomed) Release(ctx context.Context, l store.Lease) error {
 	return m.EventStore.Release(ctx, l)
 }
 
-// misledBy compares the stored Compensation of a run, by which List finds the run, with the records of the run's nodes. It returns the difference
-// as a text.
+// misledBy compares the stored Compensation of a run with the records of the run's nodes, and describes the difference. A wrong Compensation would
+// mislead List, which filters runs by it.
 func misledBy(ctx context.Context, s store.Store, run string) string {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -205,7 +205,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		if status != kahn.Running || !covered { // a running node that is covered is undone with its composite
+		if status != kahn.Running || !covered { // if the composite around the node is undone, too, then the record of the composite shows that undoing goes on
 			has[status] = true
 		}
 	}

@@ -21,14 +21,14 @@ var errSoldOut = errors.New("sold out")
 // change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt, if not nil, changes a node of a random graph. Graph calls Adapt before the node may become a composite, with whole false, and again
-	// afterwards, with whole true.
+	// Adapt, if not nil, changes a node of a random graph. Graph calls Adapt twice: with false before it may turn the node into a composite, and with
+	// true afterwards.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below
 	Has    map[string]bool // effects that happened and were not undone
 	Undone map[string]int  // calls of compensations
-	Begun  map[string]int  // by path: when the first compensation of the node began, in Clock ticks
+	Begun  map[string]int  // by path: the value of Clock when the first compensation of the node began
 	Ended  map[string]int
 	Clock  int
 	Wrong  []string
@@ -63,7 +63,7 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // a composite around the node was attempted again, and the new attempt ended before it called the step
+		if k.undone && key != k.undoes { // a new attempt of a composite around the node has ended without a call of the node's step
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {

@@ -1,4 +1,4 @@
-// Package strict makes kahn's own tests fail where a run in production only reports a defect and continues.
+// Package strict lets kahn's own tests fail at a defect of the engine. In production, the engine only reports such a defect, and the run continues.
 package strict
 
 // If Transitions is set, a State checks each transition of a node, and panics if the table of transitions does not contain it. The project's own

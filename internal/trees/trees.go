@@ -18,9 +18,9 @@ type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // the graph has guards, conditions and gates
 	Timeless bool          // the graph has no retries and no timeouts
-	Patient  bool          // the graph has no timeouts, and so many retries that interrupted attempts, which also count, do not use up the retries
+	Patient  bool          // the graph has no timeouts, and more retries than interrupted attempts can use up
 	Data     bool          // nodes have parameters, merges and ports
-	Waits    bool          // the graph has more gates, and some of them have a timeout
+	Waits    bool          // every inlined node may become a gate, and some gates have a timeout
 	Cleanups bool          // three nodes in ten are cleanup nodes; if Cleanups is not set, one node in ten is, or none if Waits is set
 	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many of them end at the same instant; 0 means random times
 	Expands  bool          // steps return some of the sub-graphs
@@ -139,9 +139,9 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind makes edges to a node deliver to parameters, which may be merged, and to ports, which may be required. A node with an early join starts
-// before all its predecessors have ended, so its inputs depend on the order in which they end. With x.Patient this order is not determined, so
-// bind does not change a node with such a join.
+// bind gives parameters and ports to a node, and lets the edges to the node deliver to them. Values for one parameter may be merged, and ports may be
+// required. A node with an early join starts before all its predecessors have ended, so its inputs depend on the order in which they end. With
+// x.Patient this order is not determined, so bind does not change a node with such a join.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
@@ -183,7 +183,7 @@ func numbers(n int) []int {
 
 var errStep = errors.New("the step broke")
 
-// Step returns a step whose attempts are slow, fail, return Skip, suspend, or ignore their context, depending on the salt and the path.
+// Step returns a step. The salt and the path of a node decide whether an attempt is slow, fails, returns Skip, suspends or ignores its context.
 func Step(salt uint64) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		path := s.Path()
