@@ -27,13 +27,13 @@ type Result struct {
 	// or the run's lease expired before the store answered. If the context ended, the run's error matches [ErrLeft]. If the store did not answer,
 	// the error matches [ErrStore], and the nodes have their stored states.
 	Left bool
-	// Cause is the reason why a run that did not complete was stopped as a whole, or it reports that the end node failed. Cause is zero for a run
-	// that failed only because of its nodes.
+	// Cause is the reason why a run that did not complete was stopped as a whole. If the run failed because its end node failed, the kind is
+	// [CauseEndFailed]. Cause is zero for a run that failed only because of its nodes.
 	Cause Cause
 	// CancelRequested is true if a stop of the run was requested, even if no node was still running.
 	CancelRequested bool
-	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was still running. RedriveRequest is
-	// the request for the last redrive of the run, see [Redrive].
+	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll]. It is set even if no node was running any more.
+	// RedriveRequest is the request for the last redrive of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
 	// Start is the time when the run began. Duration is the time that the run took, by the monotonic clock.
 	Start    time.Time
@@ -87,8 +87,8 @@ type NodeResult struct {
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
-	// Hit contains the run that produced the memoized output, and the time. It is nil if Memoized is false, or if an older version stored the
-	// run.
+	// Hit contains the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is false, or if an
+	// older version stored the run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
@@ -106,7 +106,7 @@ type NodeResult struct {
 	GuardErr error
 	// Sub is the Result of a composite's nested run, or of the last nested run if there were several. It is nil for other nodes, and for a
 	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]. Its Sub is
-	// nil if it ended before the run continued from a file or a store, since its graph is then not known.
+	// nil if the node ended before the run was continued from a file or a store: the graph of such a node is not known.
 	Sub *Result
 	// Compensation is the state of the node's compensation, and CompensationErr the error if undoing the node failed: see Compensate of [Node].
 	Compensation    Compensation
@@ -117,8 +117,8 @@ type NodeResult struct {
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
-	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]. It is empty if the node has no such key, or if the node was
-	// not checked.
+	// Key is the node's concurrency key if a value determines it, see KeyFrom of [Node]. It is empty if there is no such value, or if the node ended
+	// before its inputs were checked.
 	Key string
 	// Usage is the consumption of the node in all ended attempts, including nodes inside a composite: see [Step.Use]. It is nil if nothing was
 	// used.
@@ -136,8 +136,8 @@ type Undoing struct {
 	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt was made before the run was continued, and an older
-// version of this package stored the run without the field.
+// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. If such a version stored the run,
+// and the run was then continued, the missing fields of earlier attempts are zero.
 type Attempt struct {
 	// Number is the number of the attempt, counted from 1. The history omits attempts that a crash interrupted.
 	Number int
@@ -561,7 +561,7 @@ func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node or the StatusRule of an earlier process has determined the status
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // there are none if the end node, or the StatusRule of an earlier process, has determined the status
 			nodes, passed = escaped, machine.WordPropagated // tolerated failures are included, since other nodes may have been aborted because of them
 		}
 	}
@@ -706,8 +706,8 @@ func (r *Run) ask(q Request) {
 	}
 }
 
-// requestFor returns the request for which nodes of the run ended with this kind of cause. If neither this nested run nor a nested run around it
-// was stopped for this cause, the request did not reach the nodes, and requestFor returns an empty request. The caller holds the run's lock.
+// requestFor returns the request for which nodes of the run ended with this kind of cause. The request reached the nodes of a nested run only if this
+// run and all nested runs around it were stopped for this cause. Otherwise requestFor returns an empty request. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

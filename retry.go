@@ -20,8 +20,8 @@ import (
 //
 // As an option, a Retry is the policy of the run. It applies to nodes without a policy if the Defaults of their graph have none.
 type Retry struct {
-	// MaxAttempts is the total number of attempts, including the first. Zero means 1. [Plan.Warnings] reports a policy that sets only other
-	// fields.
+	// MaxAttempts is the total number of attempts, including the first. Zero means 1. [Plan.Warnings] reports a policy that sets other fields but not
+	// MaxAttempts.
 	MaxAttempts int
 	// InitialDelay is the delay after the first attempt. Zero means 500 ms, and a negative value means no delay.
 	InitialDelay time.Duration
@@ -273,10 +273,10 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // Per/Starts, and the bucket contains at most Burst tokens. It is full when a process begins or continues the run. Each attempt takes a token
 // when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
 //
-// An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. During the wait only
-// OverallTimeout and the run's [Timeout] continue. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
-// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup
-// nodes and the end node also take no token, so that the run ends soon.
+// An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. Of the timeouts, only
+// OverallTimeout and the run's [Timeout] include this wait. Nodes that do not call a step take no token: gates, triggers, conditions with a
+// Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped,
+// cleanup nodes and the end node also take no token, so that the run ends soon.
 //
 // As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
 // is not positive or its burst is too large to count.

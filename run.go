@@ -32,8 +32,8 @@ type Run struct {
 	runIdentity
 }
 
-// runGiven contains the plan, inputs and options of a run. Its fields, except dozes, do not change after the run has begun. Until then a function
-// of Around may replace base.
+// runGiven contains the plan, inputs and options of a run. Its fields, except dozes, do not change after the run has begun. Until then the functions
+// of the option Around may replace base.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
@@ -82,8 +82,8 @@ type runNest struct {
 	touched  bool  // see tree
 	heldBack bool  // whether the run is in durable.heldBack
 	nests    bool  // whether at least one node is a composite or has been expanded
-	// lends maps the name of a group that this graph or a graph around it declares to nodes: the nodes that have been expanded into a graph that
-	// names the group, and the composites around them.
+	// lends maps the name of a group to nodes of this run: nodes that have been expanded into a graph that names the group, and composites around such
+	// nodes. This graph, or a graph around it, declares the group.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
@@ -111,7 +111,7 @@ type runCrew struct {
 	worker    func()   // the function of the workers, which is work; nil until the first worker starts
 	timers    int      // the number of callbacks that are armed or running
 	bell      *bell    // belongs to the outermost run; nil until an alarm is armed
-	single    *single  // for a run with one slot; otherwise nil; belongs to the outermost run
+	single    *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
 	unwritten int      // the number of ready nodes and ended nested runs that wait for their store
 	durable   *durable // belongs to the outermost run; nil without a store
 	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
@@ -182,10 +182,10 @@ type remarks struct {
 	abandoned       []machine.Ref
 	abandonedInside []string // the paths of abandoned nodes in nested runs
 	warnings        []error
-	warned          map[*router]bool  // in the outermost run: conditions in the tree about whose answers there was a warning
+	warned          map[*router]bool  // in the outermost run: the conditions of the tree that have a warning about an answer
 	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
 	warnedInside    map[string]bool   // in the outermost run: warnings about graphs that steps have returned
-	outlasting      map[*Gate]bool    // in the outermost run: gates that outlast the run, and about which there was a warning
+	outlasting      map[*Gate]bool    // in the outermost run: the gates that have the warning ErrGateOutlasts
 	labels          map[string]string // belongs to the outermost run: set by steps; the map is replaced, never changed
 	usage           *runUsage         // belongs to the outermost run: the consumption; nil if nothing was used
 	holders         map[any][]place   // in the outermost run: maps each resource to its holders that Why has found
@@ -312,7 +312,7 @@ func (r *Run) endless() {
 	}
 }
 
-// runValues is a Run as a context with the values of the caller's context, which never ends. It replaces a context from
+// runValues is a Run as a context. This context has the values of the caller's context, and never ends. It replaces a context from
 // context.WithoutCancel, which would be a separate object.
 type runValues Run
 

@@ -33,10 +33,10 @@ type undoing struct {
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then   func(now int64) // called when all nodes are undone; nil if the field by is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // in a run that a field by names: the undos for which this run waits, while they run or back off
+	active []*undo         // the undos that run or back off, and for which this run waits: see the field by
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
-	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of nodes whose undo began before the run was resumed and has not had its turn since
+	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field resumed is true
 	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
 	times    map[string]int   // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
 	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
@@ -52,7 +52,7 @@ type undo struct {
 	step                    *Step      // the Step of the running attempt, or nil
 	stop                    *stopCause // why the running attempt must stop, or nil
 	err                     error      // the error of the last attempt
-	began, ended            int64      // when the first attempt began, and when the node was undone or undoing it was given up, in ns since the run's start
+	began, ended            int64      // when the first attempt began, and when the undo succeeded or was given up, in ns since the run's start
 	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
@@ -189,8 +189,8 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node was expanded before the run was resumed, and then stopped while a node inside had not ended or was being undone.
-// The stop could not undo the nodes inside, since their graph was not known.
+// isCut reports whether a node was expanded before the run was resumed, and then stopped while a node inside had not ended or was being undone. The
+// stop could not undo the nodes inside, since the run did not know their graph then.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
@@ -352,8 +352,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. If the node has none, its step is called again only to get its graph, and rules returns a compensation
-// that has only the node's Timeout.
+// rules returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. Then rules returns a
+// compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -627,7 +627,7 @@ func (r *Run) descendantsOf() []*Run {
 	return r.descendants()
 }
 
-// failedWhole keeps the conclusion of a composite whose attempt has failed until the nodes inside it are undone.
+// failedWhole keeps the conclusion of a composite's failed attempt while the nodes inside the composite are undone.
 type failedWhole struct {
 	c      conclusion
 	res    attemptResult

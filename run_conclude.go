@@ -64,7 +64,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 			return c
 		}
 		err := w.protect(func() error {
-			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // other answers were checked when the signal arrived
+			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // answers to a gate that is not mocked were checked when the signal arrived
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
@@ -137,7 +137,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // applies if amend does not let the node wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // the cause if amend refuses the wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -512,8 +512,8 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the stop of the run also stopped its end node. A stop reaches the end node only if the run was pending when it was
-// stopped, in this process or before the run was continued.
+// endStopped reports whether the stop of the run also stopped its end node. A stop reaches the end node only if it stopped the run while the run was
+// pending. This process or an earlier one may have stopped the run.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -618,8 +618,8 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 const defaultMaxCrashes = 3
 
 // MaxCrashes sets how many successive times the process may die during attempts of one node. If it dies one more time, the node fails with
-// [CauseCrashed] when the run continues, so that a step cannot crash its process forever. This failure is not retried; catch edges, error
-// boundaries, ContinueOnFail and Fallback apply to it, and the process may die in the Fallback the same number of times. Only a [Durable] run
+// [CauseCrashed] when the run continues, so that a step cannot crash its process forever. This failure is not retried, but catch edges, error
+// boundaries, ContinueOnFail and Fallback apply to it. In the Fallback the process may die the same number of times. Only a [Durable] run
 // counts crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress.
 // An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound for one node. Default: 3.
 func MaxCrashes(n int) Option {

@@ -47,20 +47,21 @@ type Forecast struct {
 	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. The run then
 	// also takes the time until the signals arrive, which Left does not contain.
 	Waits bool
-	// Late is by how much the running steps exceed their estimates: the largest excess, and 0 if no step exceeds its estimate. If Late is not
-	// 0, Left is only the least time, since it counts these steps as about to end.
+	// Late is by how much the running steps exceed their estimates: the largest excess, and 0 if no step exceeds its estimate. If Late is not 0, Left is
+	// a lower bound, since it counts these steps as about to end.
 	Late time.Duration
 }
 
 // Forecast returns how long the run is expected to take from now. It uses the estimates by which the run orders its nodes: see [History] and
-// [Estimates]. It returns false if a node that counts has no estimate. It also returns false while the run is pending, is being stopped or left,
-// or undoes nodes, and after the run has ended.
+// [Estimates]. It returns false if it needs an estimate that is not known. It also returns false while the run is pending, is being stopped or
+// left, or undoes nodes, and after the run has ended.
 //
 // Left is the length of the longest path of nodes that have not ended. Under [Waves] it is the sum, over the tiers, of the longest node of each
 // tier. A running node counts with its estimate minus its time so far, but at least with 0. A node that backs off also counts with the rest of
 // the delay. Left is at least the remaining work divided by [Limit] or Map.Limit; other limits and rates do not count. A composite that has begun
-// counts with the time left of its graph, and a loop at least with the time left of its own estimate. Gates, conditions and suspended nodes count
-// with 0. Nodes that the run will skip count until it skips them. Each call visits all nodes; the run stores nothing between calls.
+// counts with the remaining time of its graph. A loop counts at least with its own estimate minus its time so far. Gates, conditions and
+// suspended nodes count with 0. Nodes that the run will skip count until it skips them. Each call visits all nodes; the run stores nothing
+// between calls.
 func (r *Run) Forecast() (Forecast, bool) {
 	r = r.outermost()
 	r.st.Lock()

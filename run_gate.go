@@ -112,7 +112,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // the result if the run has ended meanwhile, since control then does not call the function
+	err = errNotKept // the result if control does not call this function because the run has ended meanwhile
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was first
@@ -241,7 +241,7 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf returns the node that a signal names. The second result is false if there is no such node, or if it is neither a gate nor suspended.
+// gateOf returns the node that a signal names. The second result is false if there is no such node, or if the node is neither a gate nor suspended.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true

@@ -304,8 +304,8 @@ func (r *Run) enterPath(path string) (*Run, string) {
 }
 
 // partEnds yields the positions where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It
-// yields the path's end and each slash, but only up to the length of the longest id. A wrong path may be of any length, and the caller holds the
-// run's lock.
+// yields the path's end and each slash, but only up to the length of the longest id: a wrong path may be of any length, and must not make the
+// caller hold the run's lock for long.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {
@@ -580,7 +580,7 @@ func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	}
 }
 
-// begun reports whether a node has begun or will never begin. A nil node has not begun.
+// begun reports whether a node has begun, or has ended without having begun. A nil node has not begun.
 func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }

@@ -63,7 +63,7 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
-// beginsInside reports whether nested runs perform the node, and begin without a look-up in a memo.
+// beginsInside reports whether the node is a composite whose nested run begins without a look-up in a memo.
 func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
@@ -386,8 +386,8 @@ func (r *Run) performsInside(ref machine.Ref) bool {
 }
 
 // tree is the state that a run and the runs nested in it share besides the lock. It contains the slots of Limit, which leaf nodes hold and
-// composites do not, and the list of touched runs, which the current critical section has changed. Only a run whose plan has composites, or whose
-// nodes have been expanded, has a tree. The lock that all these runs share guards the tree.
+// composites do not. It also contains the list of touched runs: the runs that the current critical section has changed. Only a run whose plan has
+// composites, or whose nodes have been expanded, has a tree. The lock that all these runs share guards the tree.
 //
 // With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks that
 // need no slot precede tasks that need one. While a worker evaluates something without a slot, no worker takes a task. So the next event depends
@@ -405,7 +405,7 @@ type tree struct {
 	ending  []stopOrder // attempts whose contexts are cancelled when the lock is released
 	keys    map[string]*machine.Slots
 	flights map[place]*flight // maps memoized nodes that have been expanded to their flights
-	nested  map[string]*Run   // maps the prefix of the paths of a nested run that has not ended to the run; without the runs of a map's items
+	nested  map[string]*Run   // the nested runs that have not ended, by the prefix of their nodes' paths; without the runs of a map's items
 	longest int               // the length of the longest prefix so far
 	tokens  map[string][]*Run // maps a token to the nested runs with a step that waits under it, in the order of declaration
 	steps   int64             // the number of visits to runs; tests check with it that the work is linear
@@ -585,7 +585,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		if list[i] == r { // usually at once: only runs of other attempts of r's composite have the same place
+		if list[i] == r { // usually true for the first i: only runs of other attempts of r's composite have the same place
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
 		}

@@ -29,7 +29,7 @@ type order interface {
 	slotlessDue(r *Run) bool
 }
 
-// order returns the run's current order. The order may change once: when the first node of the run is expanded, the run becomes a tree.
+// order returns the run's current order. The order may change once: when the first node of the run is expanded, the run becomes the root of a tree.
 func (r *Run) order() order {
 	switch {
 	case r.single == nil:
@@ -104,8 +104,7 @@ type single struct {
 	off         []*putOff    // the results that were put off
 }
 
-// slotOrder is the order of a run with one slot and without nested runs. Gates follow in the order of their nodes. While a worker evaluates a
-// task without a slot, no other task begins.
+// slotOrder is the order of a run with one slot and without nested runs. While a worker evaluates a task without a slot, no other task begins.
 type slotOrder struct{ freeOrder }
 
 func (slotOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
@@ -214,8 +213,7 @@ func (q *single) note(r *Run) {
 	q.next.Store(first)
 }
 
-// isDue reports whether an alarm may be due now. At [math.MaxInt64], the value of next without alarms, it may report true even if there is no
-// alarm.
+// isDue reports whether an alarm may be due now. Without alarms the value of next is [math.MaxInt64], so isDue returns true if now has this value.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.
@@ -340,7 +338,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 
 func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task precedes them
 
-func (treeOrder) announce(*Run) {} // the tree announces, see pass
+func (treeOrder) announce(*Run) {} // in a tree, pass announces work
 
 func (treeOrder) slotlessDue(r *Run) bool {
 	t, q := r.tree, r.single

@@ -14,7 +14,7 @@ import (
 // end node are still performed. Cancelling a run that has ended does nothing. A [Request] records who requests the stop, and why. Only the
 // Request of the first call that stops the run is recorded; if that call has no Request, none is recorded.
 //
-// If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the run
+// If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer. The process that continues the run then
 // cancels it. The error matches [ErrAtRest] if the store accepts no requests, [ErrStore] if the store fails, and [ErrFinished] if another process
 // has continued and ended the run. Cancel returns nil for a run that this process still performs or has ended.
 func (r *Run) Cancel(by ...Request) error {
@@ -190,8 +190,8 @@ func (r *Run) rouse(now int64) {
 	r.stay(now)
 }
 
-// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does
-// nothing more: many nodes may fail and each request the same stop, and only the first request should visit the nodes.
+// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does nothing
+// more. The reason is that each of many failed nodes may request the same stop, and only the first request should visit the nodes.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -412,7 +412,7 @@ type groupFailure struct {
 	Node  string `json:"node"` // the path of the failed member
 }
 
-// groupFailures are the failures because of which groups stop their members, one for each group, in the order of failure. The run only appends to
+// groupFailures are the failures that made groups stop their members: one failure for each group, in the order of failure. The run only appends to
 // the list, since a snapshot may share it.
 type groupFailures struct {
 	list   []groupFailure
@@ -496,8 +496,8 @@ func (r *Run) membersFailed(ref machine.Ref) {
 }
 
 // groupFailed stops the unfinished members of a group because a node of this run, or a node in one of its composites, has failed permanently. If
-// a composite around the node may be attempted again, groupFailed stops only members inside that composite; the composite reports the failure
-// when it is itself terminal.
+// a composite around the node may be attempted again, groupFailed stops only members inside that composite. When this composite is terminal,
+// groupsFailedInside reports the failure to the other members.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
 		return

@@ -19,8 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the overall
-// timeouts and the deadlines of waits of nodes that have not ended, and ends the backoffs of compensations.
+// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the alarms of
+// unended nodes for OverallTimeout and for the deadlines of waits, and the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -162,7 +162,7 @@ func (r *Run) callback(f func(now int64)) {
 	r.release(now)
 }
 
-// end marks an alarm that rings or is disarmed as over, and removes it from the store's queue of alarms.
+// end is called when an alarm rings or is disarmed. It marks the alarm as over, and removes it from the store's queue of alarms.
 func (r *Run) end(a *alarm) {
 	if a.over = true; a.stored != nil {
 		r.durable.alarms.Remove(a.stored)
@@ -233,8 +233,9 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. It inspects the nested runs itself. HasWork would take a composite for work if
-// its nested run is not suspended, so onlyWaits adds the number of such composites to the number of pauses that it passes.
+// onlyWaits reports whether the run and its nested runs only wait. It inspects the nested runs itself, so HasWork must not count a composite as work
+// if its nested run only waits. For this purpose onlyWaits passes HasWork the number of pauses plus the number of composites whose nested run is not
+// suspended.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -392,7 +393,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // then the node begins again when the run continues, and its snapshot must not call it abandoned
+	left := r.cutShort(step, x, &c) && r.leaving // a left node begins again when the run continues, so its snapshot must not call it abandoned
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()

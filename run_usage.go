@@ -27,7 +27,7 @@ var ErrBudget = errors.New("over budget")
 
 // Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps [ErrBudget] and
 // the error of check. [Step.Use] calls check after each amount that it adds. So calls of check from concurrent steps overlap. The argument of
-// check is the usage of the run so far, including the time before the run was last continued, in a map that check may keep and change.
+// check is the usage of the run so far, including the usage before the run was last continued. check may keep and change this map.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {

@@ -69,7 +69,7 @@ type keptWaits struct {
 	place
 	told  bool // whether an event has named the waiting nodes
 	known bool // whether the graph is known
-	owned bool // whether no snapshot shares the inside, and waits.names lists its nodes
+	owned bool // whether waits.names lists the nodes inside; false while a snapshot may share these nodes
 }
 
 // state returns the node's state in the snapshot, or nil if the node no longer waits for its graph.
@@ -486,9 +486,9 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt has a result if it succeeds or suspends,
-// or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort replaces it by a plain stop
-// of the node.
+// cutShort reports whether an attempt has no result because it was interrupted when the run was left. An attempt has a result if it succeeds or
+// suspends, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort replaces it by a
+// plain stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -814,7 +814,7 @@ func (r *Run) rest(now int64) {
 	case !s.OnlySleeps(): // a nested run that begins no nodes because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token or a slot of several runs continues without a signal
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node continues without a signal if it waits for a token, or for a slot that several runs share
 		return
 	}
 	if r.outer != nil {

@@ -155,9 +155,9 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f. After f has returned, the effects that depend on its writes run, once each. With the Writer of a callback, the batch is part of
-// that callback's batch: effects run when the outermost batch ends. Until f has returned, Load on other goroutines sees none of the batch's
-// writes, and afterwards it sees all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
+// Batch calls f. After f has returned, the effects that depend on its writes run, once each. If `in` is the Writer of a callback, the batch is
+// part of that callback's batch: effects run when the outermost batch ends. Until f has returned, Load on other goroutines sees none of the
+// batch's writes, and afterwards it sees all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
 //
 // The error joins the panic of f, if there was one, and the panics of the effects that ran. The writes of f stay. A nested Batch returns nil, and
 // does not recover from panics.
@@ -177,7 +177,7 @@ func Batch(in Owner, f func(Writer)) (err error) {
 	return sc.batch.call(f)
 }
 
-// Untracked calls f. Values that f reads do not become dependencies of the callback that got r. With a Writer, f may write.
+// Untracked calls f. Values that f reads do not become dependencies of the callback that got r. If r is a Writer, f may write.
 func Untracked[R Reader](r R, f func(R)) {
 	n := r.tracker()
 	n.scope.prove(r)
@@ -275,8 +275,8 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run does the work of flush until an effect panics or calls Goexit. So one deferred function is enough for all effects. After runtime.Goexit in
-// an effect the remaining effects still run.
+// run does the work of flush until an effect panics or calls Goexit. After a panic flush calls run again, so run needs only one deferred function for
+// all effects. After runtime.Goexit in an effect the remaining effects still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {

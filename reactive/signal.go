@@ -136,13 +136,13 @@ func (v *Value[T]) revert() {
 
 // same reports whether the newest value equals the previous one. If equal panics, same returns false.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // drop the panic: when write called equal with the same values, the panic became the error of the writing callback
+	defer func() { _ = recover() }() // drop the panic: write has compared the same values before, and reported the panic as the error of the writing callback
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
 // cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers never
-// wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot, which readers see when the clock of
-// commits reaches its stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
+// wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot. Readers see it when the clock of commits
+// reaches the slot's stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -150,7 +150,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // the number of goroutines in the part of load that reads value; each of them reads value only if the stamp has not changed
+	readers atomic.Int32 // the number of goroutines in load that read value, or that check the stamp before they read value
 	value   T
 }
 
@@ -163,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is noStamp, which
-// is after every time, if no value was put, or if the clock has advanced during load.
+// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. If no value was put, or if the
+// clock advanced during load, the stamp is noStamp, which is later than every time.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -212,9 +212,9 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as predicate returns true for it. Wait may miss a value that is soon replaced, but not the current value. If ctx
-// ends first, Wait returns the last value it saw and the cause of ctx. If the scope is disposed of, Wait returns the last value it saw and
-// [ErrDisposed]. predicate is called on the caller's goroutine, without the lock.
+// Wait returns the value as soon as predicate returns true for it. Wait may miss a value that is replaced soon. It does not miss a value that
+// stays. If ctx ends first, Wait returns the last value it saw and the cause of ctx. If the scope is disposed of, Wait returns the last value it
+// saw and [ErrDisposed]. predicate is called on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }

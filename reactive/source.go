@@ -1,7 +1,7 @@
 package reactive
 
-// Source is a [Scope] with values of a machine. The machine has its own lock, changes its state under this lock, and must not wait for callbacks.
-// The values are of type [Value]: any code can read and observe them, but only the machine sets them.
+// Source is a [Scope] whose values show the state of a machine. The machine has its own lock, changes its state under this lock, and must not wait
+// for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
 // The machine calls Announce, under its lock, after its state has changed, and Deliver after it has released the lock. The holder of the scope's
 // lock then calls publish, which takes the machine's lock and sets all values that have changed. So the scope's lock is taken before the
@@ -46,11 +46,11 @@ func (s *Source) DeliverAll() {
 // Publication is the tracker with which publish sets the values of its [Source].
 type Publication Source
 
-// Disposed reports whether the scope was disposed of. publish may then do nothing.
+// Disposed reports whether the scope was disposed of. If it was, publish need not set values.
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
-// Commit makes the values that were set visible to Load. publish calls Commit after its last Publish, while it holds the machine's lock. So a
-// value that is created under this lock shows the same state of the machine as the published values, or the next state.
+// Commit makes the values that were set visible to Load. publish calls Commit after its last Publish, while it holds the machine's lock. So a value
+// that is created under this lock shows the state of the machine that the published values show, or a newer one.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.

@@ -25,8 +25,8 @@ type Client struct {
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
 	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with 1, River's default, come first. The run has the priority as its label
-	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: a run priority of 0 means River's 1, and
-	// -1 to -3 mean 2 to 4. River has no other priorities.
+	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: a run priority of 0 means River's 1, and -1
+	// to -3 mean 2 to 4.
 	Priority int
 }
 
@@ -77,8 +77,8 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 
 // Adopt makes a run continue with another version of its graph. It also moves the run's job into the queue of that version, since there may be no
 // process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, or if a program without River adopts the run, the process that looks for runs without a job moves the job once the
-// run is due.
+// before it has moved the job, the process that looks for runs without a job moves it once the run is due. The same applies if a program without
+// River adopts the run.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {

@@ -48,10 +48,10 @@
 // [kahn.Lease] sets. Every few seconds one process looks for running jobs whose runs have no lease any more. It discards each of these jobs, and
 // inserts another job, with which the run continues. If a process that hung recovers, it cannot write to the run any more.
 //
-// Every minute one process also looks for nodes that wait for a job of a [Remote] that no longer exists, and for due runs without a job in the queue
-// of their plan. A run has no job if its job was cancelled or deleted, or if the run became due without a [Client], for example by
-// [postgres.Store.Post].
+// Every minute one process also looks for due runs without a job in the queue of their plan. It also looks for nodes that wait for a job of a
+// [Remote] although the job no longer exists. A run has no job if its job was cancelled or deleted, or if the run became due without a [Client], for
+// example by [postgres.Store.Post].
 //
-// River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that a
-// program starts must be configured by [Server.Register] or [Performer.Register], if need be with a Performer without Workflows.
+// River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that a program
+// starts must be configured by [Server.Register] or [Performer.Register]. A Performer without Workflows is enough.
 package riverkahn

@@ -38,14 +38,14 @@ const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
-// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. After the prefix kahn_,
-// the queue's name has a readable form of workflow.
+// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. After the prefix kahn_, the queue's
+// name contains a readable form of workflow.
 func QueueOf(workflow, plan string) string {
 	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
 }
 
-// KindQueue returns the queue of the steps of a kind, see [kahn.Node]. After the prefix kahn_step_, the queue's name has a readable form
-// of the kind.
+// KindQueue returns the queue of the steps of a kind, see [kahn.Node]. After the prefix kahn_step_, the queue's name contains a readable form of the
+// kind.
 func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }

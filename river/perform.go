@@ -136,7 +136,7 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // the job is completed first, since this statement waits for transactions that make the run continue
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // before goOn, since it waits for transactions that make the run continue; goOn sees what they wrote
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

@@ -188,10 +188,10 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves its runs: it waits for the running steps, begins no further steps, and other processes continue
+// Stop stops the client of River, and leaves its runs: it begins no further steps, and waits for the running steps. Other processes continue
 // the runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause.
-// The client's own Stop waits until each run has ended or waits for long. The client's StopAndCancel interrupts the runs, as Performer.Stop
-// does if ctx has ended.
+// The client's own Stop, in contrast, lets each run continue until the run ends, waits for a signal, or pauses for more than 5 s. The client's
+// StopAndCancel interrupts the runs, as Performer.Stop does if ctx has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

@@ -57,8 +57,8 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs without
-// a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks. A process that posts a
+// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it instead recovers runs
+// without a job, and steps whose job is gone. Each of these four searches has its own transactions, to avoid deadlocks. A process that posts a
 // request locks the row of the run first and then the run's job. If recoverRuns and recoverSteps shared a transaction, they would lock in the
 // opposite order: jobs of runs first, and then rows of runs.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
@@ -75,8 +75,8 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs or steps one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is how many searches for lost runs there are for each search for runs without a job. A search for runs without a job is
-	// rarer since it reads all due runs.
+	// strayRounds is the number of searches for lost runs between two searches for runs without a job. A search for runs without a job is rarer since it
+	// reads all due runs.
 	strayRounds = 12
 )
 
@@ -100,7 +100,7 @@ ORDER BY r.id LIMIT $1`
 // uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
-// queueHash computes in SQL the end of QueueOf for the run r.
+// queueHash computes in SQL the hash at the end of the name of the queue of the run r, see QueueOf.
 const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
 
 // silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. They are sorted by the ids of their runs, the
@@ -130,9 +130,9 @@ const (
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next unended runs with a given status, the newest first. For each node of these runs that waits for the reply of a job, it
-// returns the token of the wait if no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. The
-// reply and the end of a job are in one transaction.
+// goneQuery finds the next unended runs with a given status, the newest first. It returns the tokens of the nodes of these runs that wait for
+// the reply of a job although no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. One
+// transaction posts the reply and ends the job.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),

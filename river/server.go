@@ -189,8 +189,8 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
 WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
 
-// beatQuery records that the process of a job is alive. It returns whether this process still works the job and the node is not terminal,
-// whether the node is suspended, and whether the node waits under the token of the job.
+// beatQuery records that the process of a job is alive. It returns three booleans: this process still works the job and the node is not terminal; the
+// node is suspended; the node waits under the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
 FROM %[2]s r JOIN %[3]s n USING (run) WHERE r.run = $3 AND n.node = $4 AND r.ended IS NULL`
@@ -219,8 +219,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, in one transaction. answer repeats a failed transaction, so that the reply is not lost, until
-// the run no longer waits for the reply or the client of River stops.
+// answer completes the job and posts the reply, in one transaction. If the transaction fails, answer repeats it, so that the reply is not lost. It
+// gives up when the run no longer waits for the reply, or when the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
