@@ -174,7 +174,7 @@ func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 // change records that the node's record must be replaced. The other methods record the reason.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins. before is the number of earlier attempts.
+// begin records that an attempt begins, with the number of attempts before it.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -197,8 +197,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is true, the node is queued only after the write. parked reports whether this is the first call
-// with parks for the node.
+// ready records that the node became ready. If parks is true, the node is queued only after the write. ready returns true for the node's first call
+// with parks.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -274,8 +274,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite adds more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot no
-// attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite counts ready nodes and ended nested runs that wait for a write before they are evaluated; `more` is added to the count. In a run with
+// one slot no attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
@@ -534,7 +534,7 @@ func (r *Run) descendants() (runs []*Run) {
 }
 
 // holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use the State,
-// which does not exist yet. end stops the renewals and waits for a running renewal. end may be called repeatedly.
+// which does not exist yet. The returned function stops the renewals and waits for a running renewal; it may be called repeatedly.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -715,9 +715,8 @@ func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	return n, true
 }
 
-// awaitRoom makes the worker wait until its attempt may end. bytes is the size of the values that the step has returned. The caller holds the
-// run's lock. If awaitRoom waits, it releases the lock and returns true. The caller then applies the end in the critical section that begins with
-// endWait.
+// awaitRoom makes the worker wait until its attempt may end. The step has returned values of the given size in bytes. The caller holds the run's
+// lock. If awaitRoom waits, it releases the lock and returns true. The caller then applies the end in the critical section that begins with endWait.
 //
 //go:noinline
 func (w *worker) awaitRoom(bytes int) (waited bool) {

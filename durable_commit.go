@@ -301,7 +301,7 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run must begin first, which clears r.from
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run has r.from until it begins, and must begin first
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -609,8 +609,8 @@ func (r *Run) encodeHeader(tx *transaction) error {
 // written alone, as soon as no other transaction is being written. Sinks, [Run.Events] and readers of the store see an event only when it is written.
 // So a crash loses only events that no reader has seen.
 //
-// The error matches [ErrBadOption], and no run begins, if the store does not implement [store.EventStore] or the codec is a [store.Sealed]
-// without EventsInClear. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
+// The store must implement [store.EventStore], and a codec of type [store.Sealed] must have EventsInClear. Otherwise no run begins, and the error
+// matches [ErrBadOption]. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
 // the option, the log begins when the run is first continued with it. Events are stored as JSON. The option [EventOutputs] determines which outputs
 // they contain. Signals, and the chunks and logs of steps, are stored unencrypted.
 func StoreEvents() Option {
@@ -698,8 +698,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events that are in no transaction yet, up to the id last. The caller holds the run's lock, since a failure of the store may
-// undo the reported ends of nodes as soon as the lock is released.
+// take drafts the events that are in no transaction yet. The last of them has the given id. The caller holds the run's lock, since a failure of the
+// store may undo the reported ends of nodes as soon as the lock is released.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -803,7 +803,7 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns the id of the last event that is not hidden, and the id of the last such event of the node, without deltas and logs.
+// lastShown returns two ids: of the last event that is not hidden, and of the node's last event that is not hidden, not counting deltas and logs.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -859,10 +859,10 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos returns the records of undoing that a redrive removes. For the paths in failed it returns the records of an undoing that has failed,
-// and for the paths in around all records.
+// takeUndos returns the records of undoing that a redrive removes. If the list `failed` has a path, takeUndos returns the path's records of undoings
+// that have failed; if the list `around` has the path, it returns all records.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // by path: whether around lists the path
+	paths := map[string]bool{} // by path: whether the path is in the list `around`
 	for _, path := range failed {
 		paths[path] = false
 	}

@@ -548,7 +548,7 @@ type takenBack struct {
 	fates map[string]fate // the fates of the nodes, by key; takeBack needs them to fill keys
 }
 
-// takeBack lists what a redrive removes from the store. nodes are the stored nodes of the outermost graph.
+// takeBack lists what a redrive removes from the store. The given nodes are the stored nodes of the outermost graph.
 func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back takenBack) {
 	back.fates = map[string]fate{}
 	back.level(a, nodes, "", stored)
@@ -570,7 +570,7 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the nodes inside the expanded node with this key. If a is the zero value, all nodes inside are removed.
+// takeBackInside is takeBack for the nodes inside the expanded node with this key. If the receiver is the zero value, all nodes inside are removed.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -698,9 +698,9 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch records that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before the redrive, see [Run.Epoch]. A
-// redrive does not change their records in the store. restoreEpochs recognizes these records by the ids of their last events, none of which is
-// above Event.
+// keptEpoch describes the nodes that a redrive with [KeepDescendants] has kept: they belong to the epoch before the redrive, see [Run.Epoch]. A
+// redrive does not change their records in the store. restoreEpochs recognizes the record of a kept node by the id of its last event, which is at
+// most Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`

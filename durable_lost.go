@@ -13,13 +13,13 @@ import (
 // events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their stored
 // states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
-	places   []place         // in the order of the calls of note
+	places   []place         // in the order in which note added them
 	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// note records a node whose state differs from its stored state. attempts is the number of the node's attempts in the store, or -1. If note is called
-// several times for a node, the first number that is not -1 counts.
+// note adds a node whose state differs from its stored state, and the number of the node's attempts in the store, or -1. If note is called several
+// times for a node, the first number that is not -1 counts.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {

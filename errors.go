@@ -96,8 +96,9 @@ var (
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// Except for the last two, the following errors say why the engine stopped an attempt: context.Cause returns them for the context of the attempt.
-// If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match [context.DeadlineExceeded].
+// The following errors say why the engine stopped an attempt, except ErrCrashed and ErrCompensation: context.Cause returns them for the context of
+// the attempt. If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
+// [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -318,8 +319,8 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for the duration after. No jitter
-// and no MaxDelay apply to this delay, only MaxRetryAfter. If err is nil, the error is only "rate limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits for the given duration or longer.
+// MaxRetryAfter bounds this delay; jitter and MaxDelay do not apply to it. If err is nil, the error is only "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")

@@ -76,7 +76,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 }
 
 // EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. If there is no such event, because
-// nothing has happened yet or the run keeps no log, first is above last.
+// nothing has happened yet or the run keeps no log, the first id is the greater one.
 func (r *Run) EventRange() (first, last uint64) {
 	l := r.log
 	if l == nil {
@@ -105,7 +105,7 @@ type logLine struct {
 	back    uint32
 	attempt int32
 	kind    eventKind
-	rest    uint8 // the position of the entry's logRest, from 1 on; 0 for an entry of the log's run without arg
+	rest    uint8 // the position of the entry's logRest, from 1 on; 0 if the entry belongs to the log's run and has no arg
 }
 
 // logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory, since a run may have many nested
@@ -221,7 +221,7 @@ type sink struct {
 	err  error                    // why the sink was disabled
 }
 
-// newEventLog returns a log that continues after the event with the id last.
+// newEventLog returns a log that continues after the event with the given id.
 func newEventLog(r *Run, last uint64) *eventLog {
 	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last, start: last, oldest: last}
 	for _, f := range r.cfg.sinks {
@@ -347,15 +347,15 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries from the id next on, including hidden entries. No entry has an id above last, but the result may end earlier. The caller
-// holds the run's lock, since the log may drop hidden entries once that lock is released.
+// upTo returns the entries with the ids `next` to `last`, including hidden entries. The result may end before `last`. The caller holds the run's
+// lock, since the log may drop hidden entries once that lock is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.batch(next, last)
 }
 
-// batch returns the entries from id next to last, as far as they are in one block.
+// batch returns the entries with the ids `next` to `last`, as far as they are in one block.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]
@@ -457,8 +457,8 @@ func (l *eventLog) close() {
 	l.unlock()
 }
 
-// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there is one. If the log no longer has
-// them, it returns a GapError. If no more events will come, it returns nothing.
+// readFrom returns the events from the given id on. If there are none yet, it returns a channel that is closed when there is one. If the log no
+// longer has them, it returns a GapError. If no more events will come, it returns nothing.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {

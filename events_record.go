@@ -103,7 +103,7 @@ type latest struct {
 	end bool   // whether the event ended the node
 }
 
-// note remembers an event in the log.
+// note makes the recorder remember an event of the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
@@ -218,8 +218,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's lock. ends is
-// the number of nodes that ended earlier in the same critical section.
+// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's lock. The argument
+// `ends` is the number of nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1

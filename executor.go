@@ -63,8 +63,8 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 // redriven or forked run. Package bulk redrives or forks all runs that a filter selects. Options are as for Start. Without [Durable] the error
 // matches [ErrBadOption].
 //
-// listed may be nil, or the run as its store has listed it. If the run has changed since then, Enqueue does not change it, and the error matches
-// [ErrTransition].
+// The argument `listed` is the run as its store has listed it, or nil. If the run has changed since then, Enqueue does not change it, and the error
+// matches [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {
@@ -116,8 +116,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	}
 }
 
-// run begins a run, or finds the run of its idempotency key. readable means that the caller returns the Run to the host, which may read its
-// events. attended means that the caller calls attend.
+// run begins a run, or finds the run of its idempotency key. If `readable` is true, the caller returns the Run to the host, which may read its
+// events. If `attended` is true, the caller calls attend.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -216,7 +216,7 @@ func (r *Run) reserve() (other *Run, err error) {
 	return nil, err
 }
 
-// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. now reports whether the run
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The bool reports whether the run
 // begins at once.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
@@ -254,7 +254,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 }
 
 // checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the run's, or the plan of a
-// graph into which a node expands. In test mode within is the double of that node.
+// graph into which a node expands. In test mode the argument `within` is the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -280,8 +280,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 }
 
 // some returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it, as deep as
-// possible. For each level, of returns a list of nodes, and the path leads to the first node in the list. In test mode deep is false, since the
-// composite may be mocked.
+// possible. The function `of` returns a list of nodes for each level, and the path leads to the first node in the list. In test mode deep is false,
+// since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {

@@ -17,10 +17,10 @@ import (
 // maxExpansions bounds the nesting of expanded nodes.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph. As with Node.Sub, a nested run performs the graph, and its result is the node's. inputs
-// are the root inputs of the graph, which does not get the node's own parameters. Only a step, or an item of a map of steps, can expand; from a
-// Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and
-// Fallback apply to the result of the nested run. Timeout and OverallTimeout bound step and nested run together.
+// Expand, returned by a step, makes its node a sub-graph. As with Node.Sub, a nested run performs the graph, and its result is the node's. The graph
+// gets the given root inputs, and not the node's own parameters. Only a step, or an item of a map of steps, can expand; from a Test, a Fallback or
+// the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result
+// of the nested run. Timeout and OverallTimeout bound step and nested run together.
 //
 // Snapshots and stores contain the state, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before the
 // nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
@@ -49,8 +49,8 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
-	// The following fields are set for a node that was expanded in an earlier life of the run. held contains the nodes inside, as in the
-	// snapshot, with the nested runs that continue them. answers is the number of signals that have been answered.
+	// The following fields are set for a node that was expanded in an earlier life of the run. The field held contains the nodes inside, as in the
+	// snapshot, with the nested runs that continue them. The field answers is the number of signals that have been answered.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -191,7 +191,7 @@ func (r *Run) declaring(group string) *Run {
 	return nil
 }
 
-// holdExpansion prepares the nested run of a graph that the step has returned again, to continue from the stored state of the nodes
+// holdExpansion is called when the step has returned its graph again. It prepares the nested run to continue from the stored state of the nodes
 // inside. It returns an error if the graph does not fit this state.
 func (w *worker) holdExpansion(x *expansion) error {
 	r, ref := w.run, w.task.Ref
@@ -217,7 +217,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 }
 
 // redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the nodes
-// inside. anew is true if the node begins again because the graph is a different one.
+// inside. It returns true if the node begins again because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -245,8 +245,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// again checks the result of an attempt whose step was called again to return the graph of an earlier life. If the step has returned no graph,
-// and the node has neither failed nor been cancelled, the result becomes a failure.
+// The method `again` checks the result of an attempt whose step was called once more, to return the graph of an earlier life. If the step has
+// returned no graph, and the node has neither failed nor been cancelled, the result becomes a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -314,7 +314,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if the nodes inside that it stopped complete
+	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if nodes inside complete although it stopped them
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
@@ -447,7 +447,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds the items of a map that have not begun. ended contains the facts of an item that has ended.
+// addItems adds the items of a map that have not begun, as ended items with the given facts.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {
@@ -561,8 +561,8 @@ func (r *Run) keeps(ref machine.Ref) bool {
 var errNotKept = errors.New("not kept")
 
 // answerKept stores a signal for the node that waits for it inside an expanded node whose graph is not known yet. The caller holds the run's
-// lock. If there is no such node, answerKept returns the error of unknown. But if the number of graphs that have become known exceeds seen, it
-// returns errNotKept, since the waiting node may be in one of these graphs.
+// lock. If there is no such node, answerKept returns the result of the function `unknown`. But if more graphs have become known than the caller has
+// seen, it returns errNotKept, since the waiting node may be in one of the new graphs.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)

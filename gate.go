@@ -67,9 +67,9 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field
-// Value selects the branches, and the gate's dependents, or the step that continues, receive only Value. [NodeResult], [View.Decision] and the
-// event node.signalled contain the whole Decision.
+// Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field Value
+// selects the branches. The gate's dependents, or the step that continues, receive only Value. [NodeResult], [View.Decision] and the event
+// node.signalled contain the whole Decision.
 type Decision struct {
 	Value any
 	// Actor names who decided.
@@ -417,9 +417,9 @@ func (m SuspendMode) apply(c *config) error {
 // beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns state. The attempt keeps its number, but its
 // Timeout begins again.
 //
-// token is the name of the signal; if token is empty, the name is the node's id. The step fails with an error that matches [ErrDuplicateGate] if
-// token is the id of another node, or a name under which another node waits. info is meant for the person or program that answers. Snapshots
-// contain info and state.
+// The argument token is the name of the signal; if it is empty, the name is the node's id. The step fails with an error that matches
+// [ErrDuplicateGate] if the name is the id of another node, or if another node waits under it. The argument info is for the person or program that
+// answers. Snapshots contain info and state.
 //
 // If the end node returns Suspend, it fails. If a stop of the node was already requested, the node stops instead of waiting.
 func Suspend(token string, info, state any) error {

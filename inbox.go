@@ -81,7 +81,7 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// load loads the requests whose numbers are greater than after. The caller does not hold the run's lock.
+// load loads the requests that come after the request with the given number. The caller does not hold the run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -175,8 +175,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a prepared run. If now is set, the run begins at once, and followInbox waits until the requests that
-// have already arrived are taken.
+// followInbox begins to take the requests of a prepared run. If the argument is true, the run begins at once, and followInbox waits until the
+// requests that have already arrived are taken.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -276,8 +276,8 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 }
 
 // startsPending reports whether the first waiting request is taken before the run begins. In a continued run only a signal is taken that early. In a
-// run that has never begun, every request except the cancel of a node is. If a cancel of the run follows, even the cancel of a node is taken that
-// early, since the run then ends without having begun.
+// run that has never begun, every request except the cancel of a node is taken that early. If a cancel of the run follows, even the cancel of a node
+// is taken that early, since the run then ends without having begun.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -496,8 +496,8 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no effect
-// and returns read as false.
+// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no effect and
+// returns false.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
 	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {
@@ -590,9 +590,9 @@ func (d *durable) answerRequest(number uint64, err error) {
 }
 
 // PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store the
-// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. gate is the path
-// of the node or its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the Decision
-// has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
+// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The node is given by
+// its path or its token. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the Decision has no
+// ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
 // The run refuses such a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request stays
 // in the store, see [ErrUndecoded].
@@ -620,8 +620,8 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
 // without the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins
-// the redrive by the rules of [Redrive]. nodes lists the paths of the nodes to redrive. If it is empty, all nodes that failed, were aborted or were
-// cancelled are redriven. by says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
+// the redrive by the rules of [Redrive]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed,
+// were aborted or were cancelled. The Request says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
@@ -654,8 +654,8 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 // wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
 type wake struct{ due.Entry }
 
-// afterAsStored does what after does, for an alarm that the next life of the run also needs: the end of a backoff or of a pause, or a deadline. The
-// store records when the first such alarm is due.
+// afterAsStored arms an alarm like the method `after`. It is for alarms that the next life of the run also needs: the end of a backoff or of a pause,
+// and deadlines. The store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {

@@ -122,7 +122,7 @@ func (c *call) write() error {
 }
 
 // accept reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key.
-// first means that the key is new.
+// The bool is true if the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err

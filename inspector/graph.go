@@ -103,8 +103,8 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn returns the place of the node with the given path, which must be inside the graph of the parameter `in`. parent is the path of
-// the composite that contains this graph.
+// findIn returns the place of the node with the given path, which must be inside the graph `in`. The argument `parent` is the path of the composite
+// that contains this graph.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -239,7 +239,7 @@ type insideCounts struct {
 	Counts    map[string]int `json:"counts"`
 }
 
-// mostInsides bounds the composites whose nodes one response counts, and the running nodes whose lateness it has.
+// mostInsides bounds the number of entries in stateReply.Insides and in stateReply.Late.
 const mostInsides = 1_000
 
 // letters has one letter for each status: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
@@ -400,7 +400,7 @@ func (c *call) preview() (any, error) {
 	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
-// previewed returns the reply to a preview. list has the nodes that a redrive or a fork would run, and err is the error of the preview.
+// previewed returns the reply to a preview. The preview has returned the nodes that a redrive or a fork would run, or an error.
 func previewed(list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
 	if errors.Is(err, kahn.ErrHandlers) {

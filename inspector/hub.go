@@ -264,7 +264,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages whose field sees is set. Their clients may know of only some runs.
+// choosing returns the pages that have a function sees, since their clients may know of only some runs.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

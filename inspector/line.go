@@ -12,7 +12,7 @@ import (
 // lineRow is the place of a pending run in a line of runs that wait to begin. The line consists of the runs of the Runner, or of the stored runs
 // with the same key.
 type lineRow struct {
-	Ahead   int  `json:"ahead"`           // the number of pending runs that come first
+	Ahead   int  `json:"ahead"`           // the number of pending runs that begin before this run
 	More    bool `json:"more,omitempty"`  // Ahead may be too small, because not all pending runs were read
 	Running int  `json:"running"`         // the number of runs that run now; 0 for stored runs without a key
 	Limit   int  `json:"limit,omitempty"` // how many may run at once, if the Runner has a limit
@@ -71,7 +71,7 @@ func (h *handler) storedLineOf(ctx context.Context, run *store.Run) (*lineRow, e
 	return x, nil
 }
 
-// comesFirst reports whether a begins before b. Both runs are due and have the same key.
+// comesFirst reports whether run a begins before run b. Both runs are due and have the same key.
 func comesFirst(a, b *store.Run) bool {
 	if a.Priority != b.Priority {
 		return a.Priority > b.Priority

@@ -191,7 +191,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// beneath reports whether path is the path of node, or of a node inside node.
+// beneath reports whether a path is the path of the given node, or of a node inside that node.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true
@@ -329,7 +329,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	return line
 }
 
-// joined appends a space and part to a line if part is not empty.
+// joined appends a space and a text to a line. It does nothing if the text is empty.
 func joined(line, part string) string {
 	if part == "" {
 		return line
@@ -370,7 +370,8 @@ type timelineReply struct {
 	Now   float64 `json:"now_ms"`
 	// Remaining is about how long after Now a live run will end. It is nil if that is not known, or if the run waits, or will wait, for an answer.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
-	// Late is by how much the running steps exceed their estimates, at most; nil if none does. The run will then end after Remaining or later.
+	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, the run will end after Remaining or
+	// later.
 	Late  *float64 `json:"late_ms,omitempty"`
 	Spans []span   `json:"spans"` // in the order of their starts
 	// Memoized is the number of nodes that took their outputs from earlier runs: they had no attempts.
@@ -432,7 +433,7 @@ func (c *call) period() (zero, end time.Time) {
 	return zero, lastEnd(c.target, zero)
 }
 
-// lastEnd returns when the last node of a run ended, or the time end if that is later.
+// lastEnd returns when the last node of a run ended, or the given time if that is later.
 func lastEnd(run subject, end time.Time) time.Time {
 	for n := range run.Nodes() {
 		if x := n.Start.Add(n.Duration); n.Attempts > 0 && x.After(end) {
@@ -450,8 +451,8 @@ var outcomes = map[event.Type]kahn.Status{
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf reads the events of a run. It returns the first attempts, at most `limit`. memoized is the number of nodes that took their outputs from
-// earlier runs, among the events that were read.
+// spansOf reads the events of a run. It returns the first attempts, at most `limit`. It also returns how many nodes took their outputs from earlier
+// runs, according to the events that were read.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, memoized int, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}

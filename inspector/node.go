@@ -313,8 +313,8 @@ func observes(plan *kahn.Plan, id string) bool {
 	return n.Cleanup || n.Kind == kahn.KindEnd
 }
 
-// fate returns the state of an edge: open, taken or dead. from is the edge's source, and observed is what observes returns for the
-// target. For an edge that waits for success, a tolerated failure counts as success.
+// fate returns the state of an edge: open, taken or dead. The result of the edge's source is given, and what the function observes returned for the
+// edge's target. For an edge that waits for success, a tolerated failure counts as success.
 func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"

@@ -72,8 +72,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first returns an error if another answer to the same node was posted before `own`, the answer just posted, and the run has not applied
-// the other answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its requests.
+// first is called after the answer `own` was posted. It returns an error if another answer to the same node was posted earlier and the run has not
+// applied that answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()

@@ -21,7 +21,7 @@ type route struct {
 	action       Action // besides View
 	summary      string
 	params       []param
-	body         func() any // returns a pointer to decode the body of a POST into
+	body         func() any // returns a pointer to a new variable for the decoded body of a POST
 	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
 	media        string
 	serve        func(*call) (any, error)

@@ -76,7 +76,8 @@ type runRow struct {
 	// a node that has not ended waits for an answer, or is a gate.
 	Remaining      *float64 `json:"remaining_ms,omitempty"`
 	RemainingWaits bool     `json:"remaining_waits,omitempty"`
-	// Late is by how much the running steps exceed their estimates, at most; nil if none does. Remaining is then the least time that is left.
+	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
+	// left.
 	Late *float64 `json:"late_ms,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
 	// performs.
@@ -323,8 +324,8 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false // the run has not reached the event, or the log no longer has it
 }
 
-// reached yields the events of a run with ids greater than after and at most last, without waiting. The run must have reached the event
-// with the id last. It leaves out events that are no longer kept. If the events cannot be read further, it stores the error in failed.
+// reached yields the events of a run from the id after+1 to the id `last`, without waiting. The run must have reached the event `last`. The function
+// leaves out events that are no longer kept. If it cannot read the events further, it stores the error in *failed.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -382,9 +383,9 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are ended runs with a failed compensation: an operator must repeat the compensation, or undo the effects by hand. Failed
-	// is the number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner and,
-	// with Options.Visible, the runs on further pages of the store.
+	// Compensations are ended runs with a failed compensation: an operator must repeat the compensation, or undo the effects by hand. Failed is the
+	// number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner. If also
+	// Options.Visible is set, Failed does not count the runs on further pages of the store.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	Note          string     `json:"note,omitempty"` // what the response lacks

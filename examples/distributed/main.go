@@ -196,7 +196,7 @@ func (quiet) Error(string, ...any) {}
 
 var _ sdklog.Logger = quiet{}
 
-// startWorkers starts the workers. stop kills them.
+// startWorkers starts the workers. The returned function kills them.
 func startWorkers(ctx context.Context, address, namespace string) (started []*exec.Cmd, stop func(), err error) {
 	stop = func() {
 		for _, w := range started {

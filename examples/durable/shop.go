@@ -19,7 +19,7 @@ import (
 type ledger interface {
 	store.Inbox
 	store.QueueStore
-	// note records that a process calls a step of a run or, if step is "", that it has lost the run to another process.
+	// note records that a process calls a step of a run. If the step is "", note records that the process has lost the run to another process.
 	note(ctx context.Context, life, run, step string) error
 	// pay makes the payment for the run of a step and stores its number, in one transaction. If the run has paid before, pay only
 	// returns the number.

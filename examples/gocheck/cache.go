@@ -98,8 +98,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 }
 
 // load returns a package that was checked in this run or in an earlier run. If it was not checked in this run, load reads its data from the cache.
-// This data also contains parts of other packages to which the package refers. load adds each of these packages to c.known, incomplete, unless it is
-// there already.
+// This data also contains parts of other packages to which the package refers. If such a package is not in c.known yet, load adds it there as an
+// incomplete package.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

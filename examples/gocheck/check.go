@@ -88,7 +88,7 @@ func (c *checker) parse(ctx context.Context, pkg *goPackage) ([]*ast.File, error
 	return files, errors.Join(errs...)
 }
 
-// importerFunc is a function as a types.Importer.
+// importerFunc makes a function a types.Importer.
 type importerFunc func(path string) (*types.Package, error)
 
 // Import implements types.Importer.

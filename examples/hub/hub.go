@@ -10,9 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub coordinates the calls of a job. It subscribes effects, functions that are called when the state changes, to the State of the job.
-// [machine.State.Drive] subscribes the effects that call start and abort. All effects run on the goroutine of coordinate, most of them
-// inside calls of deliver, so the hub needs no lock of its own.
+// hub coordinates the calls of a job. It subscribes effects to the State of the job: functions that are called when the State changes.
+// [machine.State.Drive] subscribes the effects that call start and abort. All effects run on the goroutine of coordinate, most of them inside calls
+// of deliver, so the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan

@@ -56,7 +56,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// job returns the graph that the hub coordinates. thumbs fails for good in its first attempt, so publish is aborted.
+// job returns the graph that the hub coordinates. The node "thumbs" fails for good in its first attempt, so the node "publish" is aborted.
 func job() *kahn.Graph {
 	g := &kahn.Graph{Name: "job"}
 	return g.Add(

@@ -36,7 +36,7 @@ func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	}
 }
 
-// release returns a graph that tests, builds, asks and deploys.
+// release returns a graph that tests, builds, asks a person and deploys.
 func (p pace) release() *kahn.Graph {
 	flaky := func(ctx context.Context, s *kahn.Step) (any, error) {
 		if s.Attempt() == 1 {

@@ -1,5 +1,5 @@
 // A run that fails undoes its steps, the last step first. This includes a step whose answer was lost, since the step may have had its
-// effect. The graph need not say when to undo: a run undoes after failures, cancellations and timeouts alike.
+// effect. The graph need not say when to undo: a run undoes its steps after a failure, a cancellation or a timeout.
 package main
 
 import (
