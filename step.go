@@ -158,7 +158,7 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context. It contains the values of the run's context, and calls fire when it ends.
+// parentContext is the parent of a live context. It contains the values of the run's context, and its fire function is called when the parent ends.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
@@ -184,7 +184,8 @@ func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return false }
 }
 
-// Value answers the look-up by which context.Cause finds a cause: after the parent was stopped, it returns a context with the cause.
+// Value looks up the key in the run's context. After the parent was stopped, it looks the key up in a context that has ended with the cause, so
+// that context.Cause finds the cause.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
 		return stop.value(p.Context, key)
@@ -195,7 +196,7 @@ func (p *parentContext) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// causeKey is the key with which package context asks a context, or its parent, for its cause.
+// causeKey is the key that package context passes to Value when it looks for the cause of a context.
 var causeKey = func() any {
 	var asked keyAsked
 	_ = context.Cause(&asked)
@@ -233,7 +234,7 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns err, and Err returns is, which is
+// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns the field err, and Err returns the field is:
 // context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
@@ -419,9 +420,9 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them. The error matches [ErrNotAncestor] and lists the nearest ancestors if the
-// node is not an ancestor of this node; a node that a trigger has pruned has no error. In a Step made by [NewStep], UpstreamErr returns nil
-// for a node that is not in the [Call], and logs a warning with Log.
+// of its items failed, it returns the [*MapError] that lists them. If the node is not an ancestor of this node, the error matches [ErrNotAncestor]
+// and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by [NewStep], UpstreamErr returns
+// nil for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if c := s.given(); c != nil {
@@ -501,7 +502,8 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// endBy sets the attempt's deadline to t, in ns since the run's start, unless its deadline is earlier. It is called before the step.
+// endBy sets the attempt's deadline to t, in ns since the run's start, unless the attempt already has an earlier deadline. It is called before the
+// step.
 func (s *Step) endBy(t int64) {
 	if x := s.own(); x.deadline == 0 || t < x.deadline {
 		x.deadline = t
@@ -563,8 +565,8 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to next. For [StepOf] it
-// returns the Step itself.
+// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to next. For the key that
+// [StepOf] uses, it returns the Step itself.
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -572,8 +574,8 @@ func (s *Step) Value(key any) any {
 	if h := s.handed(); h != nil {
 		return h.Value(key)
 	}
-	// Package context finds the cancellation of a parent through Value. So an attempt that was stopped, or that has a live context, must answer
-	// with this context.
+	// Package context finds the cancellation of a parent through Value. So the Step of an attempt that was stopped, or that has a live context, must
+	// pass the key to the attempt's context.
 	switch stop := s.ended(); {
 	case stop == attemptEnded:
 		return stop.value(s.run.base, key)
@@ -583,7 +585,7 @@ func (s *Step) Value(key any) any {
 	return s.run.base.Value(key)
 }
 
-// String returns a name of the attempt. Contexts that are derived from the Step print it.
+// String returns a name of the attempt. The String of a context that is derived from the Step contains this name.
 func (s *Step) String() string {
 	if s.run == nil && s.given() == nil {
 		return "kahn.Step of no run"
@@ -684,7 +686,7 @@ func (s *Step) returned() {
 		return
 	}
 	if live := x.live.Load(); live != nil {
-		live.end(s.ended()) // before live is dropped, so that a caller who sees the error also sees Done closed
+		live.end(s.ended()) // end comes before live is dropped, so that a caller who sees the error also sees Done closed
 		if x.live.Store(nil); first && x.deadline == 0 {
 			s.ctx.Store(nil) // x may contain the live context
 		}
@@ -758,7 +760,7 @@ func (s *Step) awaited() (list []store.Ended) {
 //		return nil, err
 //	}
 //
-// The caller's run must be [Durable], and its store, a [store.Awaiter], must also contain the other run. The store answers in the transaction
+// The caller's run must be [Durable]. Its store must be a [store.Awaiter], and must also contain the other run. The store answers in the transaction
 // that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle] if the runs
 // await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx does not belong to a step.
 // [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. An attempt may await several runs in turn.
@@ -801,8 +803,8 @@ func cycleText(cycle []string) string {
 }
 
 // Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which its join waited, the end of its
-// backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt was checked, and waited for slots, for
-// tokens and for the store. Queued must be called only while the attempt runs.
+// backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt waited for slots, for tokens and for the
+// store. Queued must be called only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued

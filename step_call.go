@@ -61,8 +61,8 @@ type Call struct {
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
 	// View is the data of [Step.View], including the iteration, which [Step.Iteration] also returns. [Step.Call] includes all ancestors of the
-	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, [Step.View]
-	// shows the Call's Config or Root instead, except the Config of a Compensating Call.
+	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Root of the View is nil, [Step.View] shows the
+	// Call's Root. If Config of the View is nil, it shows the Call's Config, unless Compensating is set.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets it to the run's codec; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -116,7 +116,8 @@ type NodeData struct {
 	Tolerated bool
 }
 
-// isUnread reports whether a test may read the output only if it also asks for the status or the error.
+// isUnread reports whether the node has failed or was stopped, so that a guard, a condition or the test of a loop that reads its output must also ask
+// for its status or error: see [View.Unread].
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
@@ -129,8 +130,8 @@ type reporter interface {
 }
 
 // NewStep returns a Step whose methods return the data in the Call. Its context is ctx, which the host cancels when the attempt must stop; nil
-// means [context.Background]. to receives the step's deltas, logs and token counts; in the process of the run it may be the attempt's [*Step]. If
-// to is nil, the deltas, logs and token counts are dropped.
+// means [context.Background]. The parameter "to" receives the step's deltas, logs and token counts; in the process of the run it may be the attempt's
+// [*Step]. If it is nil, the deltas, logs and token counts are dropped.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -182,10 +183,9 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, but the View contains no ancestors. It is meant for steps that do not read results of ancestors from [Step.View].
-// It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the ancestors
-// they would take quadratic time. The View contains only the predecessors with an error, for [Step.UpstreamErr], and the data that does not
-// belong to single nodes.
+// CallWithoutView is like Call, but its View contains only the predecessors with an error, for [Step.UpstreamErr], and the data that does not belong
+// to single nodes. It is meant for steps that do not read results of ancestors from [Step.View]. It takes time linear in the edges of the node. In a
+// graph with long paths, all calls together take time linear in the nodes; with all ancestors in the View they would take quadratic time.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -284,7 +284,7 @@ func (v View) nodeData(id string) NodeData {
 	return n
 }
 
-// tolerates reports whether the node, which has failed or was stopped, does not count against the run.
+// tolerates reports whether the run tolerates that the node has failed or was stopped.
 func (v View) tolerates(id string) bool {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -304,8 +304,8 @@ func (v View) ancestors() []string {
 	return p.Ancestors(p.names[v.ref])
 }
 
-// The JSON forms. Each embedded type, which has no methods, contains the fields that package json writes itself. The other fields contain encoded
-// values.
+// The JSON forms. Each form embeds a type without methods, so that package json encodes the fields of this type by itself. The other fields contain
+// values that the codec has encoded.
 type (
 	plainCall Call
 	callForm  struct {
@@ -346,8 +346,8 @@ type (
 	}
 )
 
-// formError changes the names in an error of package json: it replaces the form by the exported type, and removes the form's embedded type from
-// the path of the field.
+// formError changes the names in an error of package json: it replaces the name of the form by the name of the exported type, and removes the name of
+// the embedded type from the path of the field.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -368,7 +368,7 @@ type values struct {
 	err   error
 }
 
-// failed records the error of a field, if there is one. If name is not empty, it is the part of the field with the error.
+// failed records the error of a field, if there is one. If name is not empty, it names the part of the field that has the error.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -559,7 +559,8 @@ type Reply struct {
 }
 
 // Perform calls a step function with the attempt and returns its result. It returns a panic as a [*PanicError]. If the step calls runtime.Goexit,
-// the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. ctx and to are as for [NewStep].
+// the goroutine ends and Perform does not return. A host that must reply even then sends a Reply with [ErrGoexit] from a deferred function. The
+// parameters "ctx" and "to" are as for [NewStep].
 func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -705,7 +706,7 @@ func (form *replyForm) error(x *values) error {
 	return err
 }
 
-// countUndone counts that the node was undone once more. The caller holds the run's lock.
+// countUndone adds one to the number of times that the node was undone. The caller holds the run's lock.
 func (r *Run) countUndone(path string) {
 	x := r.outermost().undoes()
 	if x.times == nil {

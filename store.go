@@ -34,8 +34,8 @@ var (
 	// ErrUnusable is returned by a store that cannot be used: it has no schema or the schema of another version, its file is not a database, or
 	// it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
-	// ErrStore is matched by the error of [Execute] if its process has left the run because the store did not answer, or if the run failed
-	// because of the store.
+	// ErrStore is matched by the error of [Execute] if kahn has left the run because the store did not answer, or if the run failed because of the
+	// store.
 	ErrStore = errors.New("store")
 )
 
@@ -45,9 +45,9 @@ var (
 // nil [Types].
 //
 // A write that the store does not answer is repeated until the lease expires, see [Lease]. The first write in this process, and a write answered
-// with [ErrUnusable], are not repeated. After the last attempt kahn leaves the run, as [Run.Leave] does; the error matches [ErrStore], and the
-// Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the node
-// fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
+// with [ErrUnusable], are not repeated. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error matches [ErrStore], and the
+// Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the node fails
+// with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
 //
 // When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
 // [CancelWithContext] cancels the run instead. docs/durable.md describes what is repeated when the run continues.
@@ -61,10 +61,10 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when a run continues from a snapshot or a store. It also answers gates that the run has not reached, or
-// that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of signals name the nodes by id,
-// by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the graph is
-// known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
+// EarlySignals answers the waiting nodes of a run that continues from a snapshot or a store. It also answers gates that the run has not reached,
+// or that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of signals name the nodes by
+// id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the graph
+// is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
 // [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
@@ -210,8 +210,8 @@ type StoredRun struct {
 	Parent   string
 	Status   RunStatus
 	Epoch    int // 1, plus one for each redrive; 0 if the run has not begun
-	// Created is the time when the run was created, and Ended the time when it ended. WakeAt is the time when the run continues without an
-	// answer: the first of its backoffs and deadlines, or the time at which it may begin. Each is zero if there is no such time.
+	// Created is the time when the run was created, and Ended the time when it ended. WakeAt is the time when the run continues without an answer:
+	// the earliest end of a backoff, the earliest deadline, or the time at which the run may begin. Each is zero if there is no such time.
 	Created, Ended, WakeAt time.Time
 	// Compensation is the state of the run's compensations: see [Run.Compensation].
 	Compensation Compensation
@@ -425,10 +425,10 @@ func (c *config) described() *store.Spec {
 	return &s
 }
 
-// Prepare returns a run for [store.Admin] to create, in any process; it performs nothing. It uses the options [RunID], [Inputs], [Encoding],
-// [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID it makes a new id. It returns the errors of [Execute] about the
-// graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute does not need this option; the error matches
-// [ErrUnknownTrigger] if the graph does not contain the trigger.
+// Prepare returns a new run, which Create of a [store.Admin] can store. Any process may call Prepare and Create; they perform no node. Prepare
+// uses the options [RunID], [Inputs], [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID it makes a new id.
+// It returns the errors of [Execute] about the graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute
+// does not need this option; the error matches [ErrUnknownTrigger] if the graph does not contain the trigger.
 //
 // Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches [store.ErrMismatch]
 // if other inputs are given, [ErrGraphChanged] if the graph differs and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is called
@@ -604,7 +604,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	has, err := encodeInputs(c.inputs, c.encode) // encoded with the current codec, like the given inputs: at the creation the codec may have had another key
+	has, err := encodeInputs(c.inputs, c.encode) // encoded again, since the codec may have had another key when the run was created
 	if err != nil {
 		return err
 	}
@@ -644,8 +644,8 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify records whether the next commit must write the run's Spec, because the store has no Spec or a different one. given reports whether the
-// host has given inputs to a continuing run.
+// specify records whether the next commit must write the run's Spec, because the store has no Spec or a different one. The parameter "given" says
+// whether the host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
@@ -771,7 +771,7 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// follows returns the id of the rerun node because of which the ended node ref runs again, or "" if ref failed or is the end node.
+// follows returns the id of the node whose rerun is the reason why the ended node ref runs again. It returns "" if ref failed or is the end node.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin

@@ -23,8 +23,9 @@ import (
 // such as a negative limit or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if Create has
-	// stored nothing because the policy Reuse accepts the run that is stored already. stored is the run without its record and nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. If Create stores nothing, because
+	// the policy Reuse accepts the run that is stored already, the result "created" is false. The result "stored" is the run without its record and
+	// nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
 	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired but has no commit yet has no Spec.
@@ -35,8 +36,8 @@ type Admin interface {
 	// as compensations, are listed like nodes. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
 	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
-	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if Load never returns such a
-	// run, or if the run has a LastEvent but not the Events up to it.
+	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if the run is not in a state that
+	// Load can return, or has a LastEvent but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It leaves out
 	// leased runs, runs with a waiting redrive, see [Inbox], and the latest run of each schedule, see [ScheduleStore].
@@ -178,8 +179,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge reports whether the new run replaces the run that is stored under its id. leased says whether the stored run has a lease that has not
-// expired. It is for implementations of [Admin].
+// Judge reports whether the new run replaces the run that is stored under its id. The parameter "leased" says whether the stored run has a lease that
+// has not expired. It is for implementations of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -235,7 +236,7 @@ func limit(n int) (int, error) {
 	return n, nil
 }
 
-// Filter selects runs. A field that is zero selects all.
+// Filter selects runs. A field that is zero selects all runs.
 type Filter struct {
 	Workflow string
 	Plan     string              // the hash of the plan
@@ -284,12 +285,12 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 type Page struct {
 	Runs []Run
 	// Next is the Query.After with which List returns the next page, "" if this is the last one. Runs that are created or removed between
-	// two pages do not move the other runs: every other run is on exactly one page.
+	// two pages do not move the remaining runs: each of these is on exactly one page.
 	Next string
 }
 
-// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. A store therefore reads one run more than a page may have. unit
-// converts a time of creation to the number that the store keeps, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
+// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. A store therefore reads one run more than a page may have. The function
+// "unit" converts a time of creation to the number that the store keeps, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
 		p.Runs = p.Runs[:most]
@@ -390,8 +391,8 @@ func (q *PruneQuery) Check() (err error) {
 	return nil
 }
 
-// Sweep removes blobs, to which no run may refer, from q.Blobs, and returns the keys that are gone. It leaves blobs that were put less than
-// q.Grace ago. It stops at the first error. It is for implementations of [Admin].
+// Sweep removes the blobs with the given keys from q.Blobs, and returns the keys that are gone. The caller has checked that no run refers to these
+// blobs. It leaves blobs that were put less than q.Grace ago. It stops at the first error. It is for implementations of [Admin].
 func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
 	grace := q.Grace
 	switch {

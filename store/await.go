@@ -29,12 +29,12 @@ type Awaiter interface {
 
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
-	Node string `json:"node"` // the path of the node; the request that answers has it as its Node
+	Node string `json:"node"` // the path of the node, which is also the Node of the request that answers
 	// Run is the id of the awaited run. A node awaits one run: Run replaces the run that the node awaited before, and "" withdraws the await.
 	Run string `json:"run,omitempty"`
 }
 
-// Ended is the Value of a KindEnded: how the awaited run ended.
+// Ended says how the awaited run ended. It is the Value of a request of the kind KindEnded.
 type Ended struct {
 	Run    string            `json:"run"`
 	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: then Unknown or Cycle is set
@@ -55,7 +55,7 @@ func (e *Ended) Request(node string, number uint64) (Request, error) {
 	return Request{ID: fmt.Sprint(endedID, number), Kind: KindEnded, Node: node, Value: value}, err
 }
 
-// Ended returns the Value of a KindEnded. The error matches [machine.ErrBadValue] if the Value is not an Ended.
+// Ended returns the Value of a request of the kind KindEnded. The error matches [machine.ErrBadValue] if the Value is not an Ended.
 func (r *Request) Ended() (e Ended, err error) {
 	if err = json.Unmarshal(r.Value, &e); err != nil {
 		return e, fmt.Errorf("%w: request %q: %w", machine.ErrBadValue, r.ID, err)

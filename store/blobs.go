@@ -48,11 +48,10 @@ var (
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
-	// Over is the largest size of a value that does not become a blob, in bytes of the Codec's output. Zero means 64 KiB; if Over is negative,
-	// all values become blobs.
+	// A value becomes a blob if the Codec's output has more bytes than Over. Zero means 64 KiB; if Over is negative, all values become blobs.
 	Over int
-	// Patience is how long a failing call of the Store is repeated, and how long one call may take. After that the value cannot be
-	// encoded or decoded; a node whose value cannot be encoded fails. Zero means 30 s.
+	// Patience is how long a failing call of the Store is repeated, and how long one call may take. If the calls fail for longer, the value cannot be
+	// encoded or decoded, and a node whose value cannot be encoded fails. Zero means 30 s.
 	Patience time.Duration
 }
 
@@ -103,8 +102,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the content of each [Content] inside a value into the Store. held is true if there are contents. Then the data itself must
-// not become a blob, so that [BlobKeys] finds the references in it.
+// keepContents puts the content of each [Content] inside a value into the Store. If the value has contents, the result "held" is true, and the data
+// itself must not become a blob, so that [BlobKeys] finds the references in it.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
 		return false, nil

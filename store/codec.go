@@ -49,7 +49,7 @@ func CheckEvents(c Codec) error {
 }
 
 // wrapped returns the members of an object that a codec of this package has written: the object has exactly the given members, all of them texts.
-// looks reports whether data has the member that "mark" names. If a value of the host has this member, a codec must not write the value
+// The result "looks" says whether data has the member that "mark" names. If a value of the host has this member, a codec must not write the value
 // unchanged, since a reader would take it for an object that the codec made.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {

@@ -46,8 +46,8 @@ type EventPage struct {
 	Workflow string
 }
 
-// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. last is the id of that
-// event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict] if
+// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. The parameter "last" is the id
+// of that event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict] if
 // it returns false.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 
@@ -88,7 +88,7 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 	return page, page.readable(after)
 }
 
-// readable returns an error if the log cannot be read from the event after the given one.
+// readable returns an error if a reader cannot continue with the event that follows the event with the id "after".
 func (p *EventPage) readable(after uint64) error {
 	switch {
 	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers to requests, but no events

@@ -19,10 +19,10 @@ import (
 type GrantStore interface {
 	Store
 	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
-	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder
-	// does not repeat it in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask]
-	// implements these rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other
-	// error either all changes were made or none.
+	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does not
+	// repeat the call in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask] implements these
+	// rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes
+	// were made or none.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
@@ -32,7 +32,7 @@ type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
 	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the holder has
-	// from Keep to Want slots. It has fewer than Keep if its lease ran out and others took the slots, or if Most was lowered.
+	// from Keep to Want slots. It has fewer than Keep if its lease ran out and other holders took the slots, or if Most was lowered.
 	Keep, Want int
 	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Every and Burst are 0
 	// if the limit has no tokens.
@@ -70,7 +70,8 @@ const (
 )
 
 const (
-	// grantPatience is how long a holder's wish for further slots reduces the shares of other holders, from the holder's last request on.
+	// grantPatience is how long after its last request a holder still counts as a holder that wants slots, which reduces the shares of other
+	// holders.
 	grantPatience = 2 * time.Second
 	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second
@@ -144,7 +145,7 @@ type GrantLease struct {
 	GrantHolder
 	Until time.Time `json:"until"` // when the holder loses the slots
 	Asked time.Time `json:"asked"` // when the holder last asked
-	Since time.Time `json:"since"` // since when the holder has had slots, or has had none
+	Since time.Time `json:"since"` // the holder has had slots, or has had none, since this time
 }
 
 // Expires returns when the limit has no holders any more and its bucket is full: from then on a store need not keep the state.
@@ -158,7 +159,7 @@ func (g *Grants) Expires() time.Time {
 	return last
 }
 
-// Ask answers a request that CheckGrants has accepted, and changes the state. now is the time by the clock of the store.
+// Ask answers a request that CheckGrants has accepted, and changes the state. The parameter "now" is the time by the clock of the store.
 func (g *Grants) Ask(now time.Time, holder string, ttl time.Duration, r GrantRequest) Granted {
 	g.Holders = slices.DeleteFunc(g.Holders, func(l GrantLease) bool { return !l.Until.After(now) })
 	var a Granted

@@ -41,10 +41,11 @@ type Inbox interface {
 	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
-	// WatchRequests calls arrived with the id of a run that has waiting requests: when the watch begins, and whenever a request is posted. A
-	// request of this process is reported at once. A request of another process is reported within the interval at which the store polls, which
-	// the store documents. An empty run means any run. arrived may also be called for a run without waiting requests, and from several
-	// goroutines. It must not block or call stop. stop ends the watch; a call of arrived may still be running then.
+	// WatchRequests calls the function "arrived" with the id of a run that has waiting requests: when the watch begins, and whenever a request is
+	// posted. A request of this process is reported at once. A request of another process is reported within the interval at which the store
+	// polls, which the store documents. An empty run means any run. The store may also call the function for a run without waiting requests, and
+	// from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call of "arrived" may still run
+	// after that.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -201,8 +202,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Judge decides whether a store writes a request that is posted for run. stored is the run's request of the same id, nil if there is none. It is
-// for implementations of [Inbox].
+// Judge decides whether a store writes a request that is posted for a run. The parameter "stored" is the run's request of the same id, nil if
+// there is none. It is for implementations of [Inbox].
 func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	switch {
 	case stored != nil && (stored.Kind != r.Kind || stored.Node != r.Node || !SameInputs(stored.Value, r.Value)):
@@ -232,9 +233,9 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	return true
 }
 
-// Settle sets Status and Refused. taken is the number of the last answered request of the run. answer is the Refused of the [TakenRequest] that
-// answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits. If its Number is not above
-// taken, r was refused because the run has ended. It is for implementations of [Inbox].
+// Settle sets Status and Refused. The parameter "taken" is the number of the last answered request of the run. The parameter "answer" is the
+// Refused of the [TakenRequest] that answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits.
+// If its Number is not above taken, r was refused because the run has ended. It is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

@@ -20,7 +20,7 @@ type Memory struct {
 	blobs  map[string]bool             // the keys of blobs of pruned and replaced runs, until Prune removes the blobs
 	board  notify.Board                // wakes readers of runs that have new events
 	watch  notify.Watchers             // called for runs that have requests
-	served map[Queue]map[string]server // by processes, see Announce
+	served map[Queue]map[string]server // maps each queue to the processes that serve it, see Announce
 
 	schedules map[string]Schedule
 	awaited   map[string]map[awaiting]bool // maps each awaited run to the nodes that await it
@@ -28,7 +28,7 @@ type Memory struct {
 	turn  int64            // the number of the last turn
 	turns map[string]int64 // maps each key to the number of its last turn
 
-	grants map[string]*Grants // by the names of limits
+	grants map[string]*Grants // maps the name of each limit to its state
 	swept  int                // how many limits remained when the expired limits were last removed
 }
 
@@ -135,7 +135,7 @@ func (r *memoryRun) next(key string) *State {
 	return &r.changes[n.staged-1].next
 }
 
-// apply applies a judged commit to the nodes.
+// apply makes the staged changes of a commit the state of the nodes, and stores the commit's records of nodes.
 func (r *memoryRun) apply(c *Commit) {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].State = r.changes[i].next
@@ -158,7 +158,8 @@ func (r *memoryRun) refer(keys []string) {
 	}
 }
 
-// settle removes the changes of a judged commit. If the commit was not applied, it also removes the nodes that the commit would have added.
+// settle clears the staged changes, after a commit was applied or refused. If it was refused, settle also removes the nodes that the commit would
+// have added.
 func (r *memoryRun) settle() {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].staged = 0

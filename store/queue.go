@@ -40,7 +40,7 @@ type QueueStore interface {
 // processes stop performing. store/postgres implements it; other stores need not.
 type DueNotifier interface {
 	QueueStore
-	// NotifiesDue reports whether the watch reports such runs. If it does, a process need ask for due runs only now and then.
+	// NotifiesDue reports whether the watch reports such runs. If so, it is enough that a process asks for due runs now and then.
 	NotifiesDue() bool
 }
 
@@ -68,7 +68,7 @@ func KeyFull(t Turn) error {
 }
 
 // ErrNewerSchema is returned by Announce if a newer program has upgraded the schema since this program opened the store. The process may finish
-// the runs that it has, but takes no others.
+// the runs that it has, but acquires no more runs.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
 // ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this
@@ -166,7 +166,8 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 }
 
 // inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it keeps
-// only the first `each` runs of a key, since runs that were not read may come before the others. cut reports whether it left out a run.
+// only the first `each` runs of a key, since runs that were not read may come before the others. The result "cut" says whether inTurns has left
+// out a run.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
 	kept := list[:0]

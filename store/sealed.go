@@ -18,9 +18,9 @@ var ErrSealed = errors.New("the value cannot be opened")
 
 // Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
 //
-// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once. A reader of the store
-// therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of n
-// different values share a nonce with a probability of about n²/2⁹⁷.
+// The same value under the same key is always written as the same text. So a [Blobs] that wraps Sealed keeps equal values only once. A reader of
+// the store therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of
+// n different values share a nonce with a probability of about n²/2⁹⁷.
 //
 // A value does not say to which node or run it belongs: a writer to the store can replace one value by another unnoticed. The results of
 // sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
@@ -54,7 +54,7 @@ func (s *Sealed) Check() error {
 
 const sealedMark = "$sealed"
 
-// sealer is derived from a key.
+// sealer has the cipher and the key of the HMAC, both derived from one key of Sealed.
 type sealer struct {
 	aead   cipher.AEAD
 	nonces []byte // the key of the HMAC

@@ -56,7 +56,7 @@ const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
 
-// await stores and removes the awaits of a commit, and adds to posts the answers that are known at once.
+// await stores and removes the awaits of a commit, and adds the answers that are known at once to the parameter "posts".
 func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAnswers) error {
 	var withdrawn []string
 	var begun []store.Await
@@ -125,7 +125,7 @@ WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { ma
 	return e, nil
 }
 
-// endAwaits adds to posts the answers for the nodes that await a run that has ended.
+// endAwaits adds the answers for the nodes that await an ended run to the parameter "posts".
 func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
 	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
 	open, locked := 0, 0

@@ -58,12 +58,12 @@ func describe(err error) error {
 	return err
 }
 
-// passing are the classes of SQLSTATE that say nothing about the statement itself: errors of connections, colliding transactions, missing
+// passing lists the classes of SQLSTATE that say nothing about the statement itself: errors of connections, colliding transactions, missing
 // resources, and servers that stop.
 var passing = []string{"08", "25", "28", "40", "53", "55", "57", "58"}
 
-// isVerdict reports whether the server has answered that it cannot execute the statement: nothing is written, and a single part of the statement
-// may be the cause.
+// isVerdict reports whether the server has answered that it cannot execute the statement. If so, the server has written nothing, and a single part
+// of the statement may be the cause.
 func isVerdict(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && !slices.ContainsFunc(passing, func(class string) bool { return strings.HasPrefix(answer.Code, class) })

@@ -60,7 +60,7 @@ func limitsOf(requests []store.GrantRequest) []string {
 	return names
 }
 
-// removeGrants removes limits that expired a while ago, unless it has done so within grantsPause.
+// removeGrants removes limits that expired a while ago, unless the last removal was less than grantsPause ago.
 func (s *Store) removeGrants(ctx context.Context) error {
 	now, last := time.Now().UnixNano(), s.removedGrants.Load()
 	if now-last < int64(grantsPause) || !s.removedGrants.CompareAndSwap(last, now) {

@@ -227,9 +227,10 @@ type lookout struct {
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// The statements of a look. Each statement returns at least one row, which has the oldest running transaction: the look may not see the
-// requests of this transaction yet. allWaiting finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the
-// runs for which transaction $1 or a later one has posted a waiting request, and the runs with waiting requests among the ids $2.
+// The statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended: the next look
+// begins with its requests, which this look may not see yet. allWaiting finds all runs with waiting requests, by an index that has no other runs.
+// newWaiting finds the runs for which transaction $1 or a later one has posted a waiting request, and the runs with waiting requests among the ids
+// $2.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"

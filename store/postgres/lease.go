@@ -51,7 +51,7 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	if r == nil {
 		return s.whoHolds(ctx, c.run, c.arg.key)
 	}
-	if err := s.complete(ctx, c.arg); err != nil { // a run that cannot be loaded must stay free
+	if err := s.complete(ctx, c.arg); err != nil { // if the run cannot be loaded, this process must not keep its lease
 		var rows leaseRows
 		rows.add(r.lease, 0)
 		// The lease is not given back through s.renewals, as Release does, because Close may have closed that line. If the statement fails,

@@ -24,7 +24,7 @@ type call[T any] struct {
 	err  error
 	done chan struct{}
 
-	until time.Time     // when the call fails if its row is still locked; zero if it was not locked
+	until time.Time     // the time at which the call fails if its row is still locked; zero if the row was not locked
 	pause time.Duration // before the next try
 }
 
@@ -55,7 +55,8 @@ type line[T any] struct {
 	closed  bool
 }
 
-// do performs a call. If the context ends while the call waits, do withdraws it; if the call runs already, its effect is unknown.
+// do performs a call. If the context ends while the call waits in the line, do withdraws the call. If the context ends while the call is
+// performed, the effect of the call is unknown.
 func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 	if err := ctx.Err(); err != nil {
 		return err

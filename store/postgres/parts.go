@@ -17,7 +17,7 @@ import (
 // another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a statement may
 // take, the server ends the transaction.
 
-// maxStatement is how many bytes of data one statement may have, unless it has a single row. A batch of commits has less.
+// maxStatement is how many bytes of data one statement may have, unless it has a single row. A statement for a batch of commits has fewer bytes.
 const maxStatement = 2 * maxBatchBytes
 
 // maxPart is how many rows a part of a commit may have.

@@ -46,8 +46,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneText returns the statement that removes the next runs. It leaves out runs that a concurrent statement acquires: they are locked, or have
-// another epoch once their lock is free.
+// pruneText returns the statement that removes the next runs. It leaves out each run that a concurrent statement acquires: the row of the run is
+// locked, or has a new epoch after the lock.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
 	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken

@@ -22,8 +22,8 @@ func compareIDs(a, b string) int { return strings.Compare(a, b) }
 // storable reports whether the server can store a text. No stored run has an id that is not storable.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
-// maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index has up to
-// 2,704 bytes, and at most two such ids or names and a plan.
+// maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index contains at
+// most two of these ids or names, and a plan; the server allows 2,704 bytes.
 const (
 	maxText = 1000
 	maxPlan = 600
@@ -56,7 +56,7 @@ func checkSpec(spec *store.Spec) error {
 	return nil
 }
 
-// The years that the server supports, with some to spare.
+// The first and the last year that this package stores. The server supports a few more years on both sides.
 const (
 	firstYear = -4000
 	lastYear  = 290000

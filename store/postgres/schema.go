@@ -14,7 +14,7 @@ type Migration struct {
 }
 
 // Migrations returns the steps that lead from a database without the schema to the tables of this version, in order. [Open] executes the steps
-// that are missing. schema is as in [Options].Schema; "" means [DefaultSchema].
+// that are missing. The parameter "schema" is as in [Options].Schema; "" means [DefaultSchema].
 func Migrations(schema string) []Migration {
 	if schema == "" {
 		schema = DefaultSchema
@@ -27,7 +27,8 @@ func Migrations(schema string) []Migration {
 	return list
 }
 
-// within puts the name of the schema and the time into statements, in one pass, since the name may itself have $S in it.
+// within puts the name of the schema and the time into statements. It replaces all placeholders in one pass, since the name of the schema may
+// contain the text $S.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
 	tag := "$do$" // the tag encloses SQL with the schema's name, so the name must not contain the tag

@@ -16,7 +16,7 @@ type run struct {
 	status   machine.RunStatus
 	sequence uint64
 	event    uint64 // the id of the last stored event, 0 if none is stored
-	posted   uint64 // the number of the last request that was posted, when the run was loaded
+	posted   uint64 // the number of the last request that was posted before the run was loaded
 	taken    uint64 // the number of the last request that was answered
 	nodes    map[string]*node
 }
@@ -49,7 +49,7 @@ type change struct {
 }
 
 // judge judges a commit. posted is the number of the run's last request, or a higher number if the store does not know this number. If the
-// answer is AppliedNow, the stage has the changes, for keep or drop. With any other answer the run is unchanged.
+// answer is AppliedNow, the stage has the changes, until the caller calls keep or drop. With any other answer the run is unchanged.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })

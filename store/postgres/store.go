@@ -98,8 +98,8 @@ const serverNow = "clock_timestamp()"
 type Options struct {
 	// Schema is the schema of the tables, DefaultSchema if it is empty.
 	Schema string
-	// Timeout is how long a statement may take, DefaultTimeout if it is 0. After that its connection is closed, and the call fails. Timeout
-	// should be shorter than leases, so that there is time for another attempt.
+	// Timeout is how long a statement may take, DefaultTimeout if it is 0. If a statement takes longer, its connection is closed, and the call
+	// fails. Timeout should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
 	// Listen is the connection string of the store's own connection. Over it the server notifies the store of requests that other processes
 	// post, and of runs that they create or stop performing. The connection must not lead through PgBouncer in transaction mode, where LISTEN
@@ -131,7 +131,7 @@ type Store struct {
 	held map[string]*run // by id: the stored state of the runs that this process has acquired
 	over bool            // Close was called
 
-	parts         atomic.Bool  // runs of the queues in the last query have keys or priorities
+	parts         atomic.Bool  // whether runs of the queues in the last query have keys or priorities
 	removedGrants atomic.Int64 // when expired limits were removed last, in nanoseconds since 1970
 }
 
@@ -145,8 +145,8 @@ var (
 )
 
 // Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]. The error
-// matches [ErrSchema] if the schema is newer. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the
-// store. The context bounds only Open.
+// matches [ErrSchema] if the schema is newer than this package. The encoding of the database must be UTF8. The caller owns the pool, and closes it
+// after the store. The context bounds only Open.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)
 	if err != nil {

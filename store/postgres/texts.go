@@ -140,7 +140,7 @@ func fittingText() string {
 
 const blobColumns = "key text, run bigint"
 
-// putNodes returns the statement that writes rows of nodes from a table. run is an expression for the number of their run.
+// putNodes returns the statement that writes rows of nodes from a table. The parameter "run" is an SQL expression for the number of their run.
 func putNodes(run, from string) string {
 	var names, values, sets []string
 	for c := range strings.SplitSeq(nodeColumns, ", ") {

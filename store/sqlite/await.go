@@ -74,7 +74,8 @@ func judgeAwait(do execution, id, awaited string) (*store.Ended, error) {
 	return e, nil
 }
 
-// endAwaits answers the nodes that await a run that has ended, and returns the runs of these nodes. find executes the query for these nodes.
+// endAwaits answers the nodes that await a run that has ended, and returns the runs of these nodes. The function "find" executes the query for
+// these nodes.
 func (s *Store) endAwaits(do execution, find func(f func(row []driver.Value) error, values ...driver.Value) error, id string, status machine.RunStatus) (posted []string, err error) {
 	type awaiting struct {
 		run  int64

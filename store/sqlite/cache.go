@@ -19,7 +19,7 @@ const cacheID = 0x6b61686d
 
 const (
 	usedWithin  = time.Hour // a second use within this time is not recorded
-	pruneInOnce = 500       // entries that one statement removes; other processes can write between two statements
+	pruneInOnce = 500       // how many entries one statement removes; other processes can write between two statements
 )
 
 // OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file is a database that is
@@ -114,7 +114,7 @@ func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 }
 
 // Prune removes the entries that were not used for the given time, and then the least recently used ones until the entries have at most the given
-// number of bytes together. Zero means no bound. It returns how many entries it has removed, and removes a few hundred in each transaction.
+// number of bytes together. Zero means no bound. It returns how many entries it has removed. Each transaction removes a few hundred entries.
 func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes)

@@ -282,7 +282,7 @@ func usageText(usage map[string]float64) driver.Value {
 	if len(usage) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(usage) // finite numbers never fail
+	text, _ := json.Marshal(usage) // Marshal returns no error for finite numbers
 	return string(text)
 }
 

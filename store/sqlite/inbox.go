@@ -187,7 +187,7 @@ func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, e
 	return q, nil
 }
 
-// viewRequests reads the requests of a run that the condition from the function "where" selects.
+// viewRequests reads some requests of a run: the function "where" returns the condition that selects them.
 func (s *Store) viewRequests(ctx context.Context, id string, where func(run int64) (string, []driver.Value)) (list []store.PostedRequest, err error) {
 	err = s.view(ctx, func(do execution) error {
 		var number, taken int64

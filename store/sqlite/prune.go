@@ -11,7 +11,7 @@ import (
 // pruneBatch is how many runs one transaction removes: other runs can commit in between.
 const pruneBatch = 16
 
-// Prune implements [store.Admin]. It removes runs in transactions of 16.
+// Prune implements [store.Admin]. Each of its transactions removes at most 16 runs.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err
@@ -43,7 +43,7 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
-	// The plus sign keeps SQLite from using an index of statuses or workflows: the index of ends has the order.
+	// The plus sign keeps SQLite from using an index of statuses or workflows. The index of ends already has the order of the result.
 	c.in("+status", q.Statuses)
 	if q.Workflow != "" {
 		c.add("+workflow = ?", q.Workflow)

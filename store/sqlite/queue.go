@@ -22,7 +22,8 @@ var (
 
 // partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
 // Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
-// next, so its time does not grow with the number of runs in a part. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
+// next, so its time does not grow with the number of runs in a part. %s is the time. The queues are pairs of texts in JSON. A recursive part ends
+// when it finds no next row, and so yields NULL.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -49,7 +50,7 @@ const (
 	latestTurn = " ORDER BY t.turn DESC LIMIT 1), 0)"
 )
 
-// dueQuery reads the runs of a part in the order in which they are or become due. The last argument before the limit is the time.
+// dueQuery reads the runs of a part in the order in which they are or become due. The first argument is the current time.
 const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
@@ -68,8 +69,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns the parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database. next is
-// when the first run of a part without due runs becomes due.
+// readParts returns the parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database. Some parts
+// have no due runs yet: the result "next" is the time at which the first run of these parts becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -320,8 +321,9 @@ const (
 )
 
 // deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to the
-// next, so its time does not grow with the lengths of served queues. It counts the runs of the queues that no living process performs. NULL
-// ends a search. SQLite uses only the first column of an index to compare pairs, so a single search by both columns would read all runs.
+// next, so its time does not grow with the lengths of served queues. It counts the runs of the queues that no living process performs. A recursive
+// part ends when it finds no next row, and so yields NULL. SQLite uses only the first column of an index to compare pairs, so a single search by
+// both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL

@@ -65,7 +65,7 @@ func (s *summer) text(text string) {
 	s.data = append(s.data, text...)
 }
 
-// sum returns the checksum of the added parts, and begins anew.
+// sum returns the checksum of the added parts, and removes the parts.
 func (s *summer) sum() uint32 {
 	c := crc32.Checksum(s.data, table)
 	s.data = s.data[:0]
@@ -141,7 +141,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 	return stored, nil
 }
 
-// view calls f with a read transaction. The transaction does not wait for the requests in the line of the writer.
+// view calls f with a read transaction. The transaction does not wait for the requests that wait in the writer's line.
 func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed returns err or, if the store was closed, [ErrClosed], since a closed database returns another error.
+// closed returns err, or [ErrClosed] if the store was closed. A closed database itself would return another error.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Store) closed(err error) error {
 const (
 	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, run_key, priority, wakes, posted, taken, compensation, usage FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
-	// A statement with LIMIT 1 reads one row.
+	// LIMIT 1 makes SQLite read only the row of the last event.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
 )
 

@@ -146,7 +146,8 @@ func (c *Cluster) release() error {
 	return errors.Join(c.alive.Close(), c.ended())
 }
 
-// Signal sends a signal to the server, and waits for its end: INT stops it fast, QUIT at once, KILL by force.
+// Signal sends a signal to the server, and waits until the server has ended. INT asks PostgreSQL for a fast shutdown, QUIT for an immediate one,
+// and KILL kills the server.
 func (c *Cluster) Signal(s syscall.Signal) error {
 	data, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
 	if err != nil {

@@ -14,7 +14,7 @@ type Calls struct {
 	Nodes    int // nodes that were called
 	Calls    int
 	Repeated int // nodes that were called in several attempts
-	Twice    int // attempts that were called again
+	Twice    int // attempts that were called more than once
 	// Landed counts late calls: when the step was called, its node was already stored as completed, and a step of a later node had been called.
 	// A process makes such a call if it is stopped after it has recorded an attempt, and calls the step when it continues.
 	Landed int
