@@ -47,8 +47,8 @@ type labeler interface {
 // runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the condition
 // completes, it handles every failure that reaches it, even a failure that the test did not look at. With the Join [AllSucceeded], however, a failed
 // predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain
-// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node
-// of the branch and, by a plain edge, the condition. This works even if there is no "false" branch:
+// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, connect it to the last node
+// of the branch and, by a plain edge, to the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -679,8 +679,8 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy determines what happens to a node whose guard fails to decide. By default, a node whose guard is a text runs. A node whose guard is a
-// Go function fails, since a defect of the function must not let the node run. Under every policy the problem is in the log, in NodeResult.GuardErr
+// GuardPolicy determines what happens to a node whose guard fails to decide. By default the node runs if its guard is a text. It fails if its guard
+// is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the log, in NodeResult.GuardErr
 // and in Result.Warnings.
 type GuardPolicy uint8
 

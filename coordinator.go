@@ -785,15 +785,15 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls makes the run call by instead of each guard, each fallback, and each test of a condition or a loop. These may be Go functions or texts.
-// path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". by either calls its argument call and returns
-// the results of this call, or returns recorded results. So an engine that replays histories can record the results of functions that are not pure.
-// The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View] had no answer. The run uses the
-// results of by; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is
-// nil.
+// GraphCalls makes the run call the function `by` instead of each guard, each fallback, and each test of a condition or a loop. These may be Go
+// functions or texts. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". The function `by` calls
+// its argument `call` and returns the results, or returns recorded results without calling it. So an engine that replays histories can record the
+// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to
+// the [View] had no answer. The run uses the results of `by`; a value of another type fails the call with an error that matches [ErrBadValue]. The
+// option's error matches [ErrBadOption] if `by` is nil.
 //
-// The run calls by without a lock, and by may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by its
-// path, its field, and its position among the calls of its node.
+// The run holds no lock while it calls `by`, which may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by
+// its path, its field, and its position among the calls of its node.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -848,8 +848,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot records that a condition has asked for no failure. It makes the condition's list asked empty but not nil, since a nil list means
-// that the questions are unknown.
+// askedOrNot records that a condition has asked for no failure: it makes the list `asked` of the condition empty, but not nil. A nil list means that
+// the questions are unknown.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

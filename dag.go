@@ -64,7 +64,7 @@ type Graph struct {
 
 	nodes  []*node // in the order of their declaration
 	space  []node  // memory for the next nodes
-	edges  []link  // all edges, in declaration order, in which they also deliver
+	edges  []link  // all edges, in declaration order; values are delivered in this order
 	merges map[string]func([]Contribution) (any, error)
 	strays []stray // edges in a Node.In whose To is another node: Compile reports them
 
@@ -78,8 +78,8 @@ type Graph struct {
 	fresh bool
 }
 
-// settings are the exported fields of a Graph with which a plan was compiled. The host sets them without calling a method, so version does not
-// count their changes.
+// settings are the exported fields of a Graph with which a plan was compiled. The host sets them without calling a method, so the field version of
+// the Graph does not count their changes.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -143,7 +143,7 @@ type Node struct {
 
 	// After lists the nodes that this node follows. Each id stands for a plain edge: an edge with only From and To set.
 	After []string
-	// In lists further edges into this node. Their To may be empty. Compile reports an edge whose To is another node.
+	// In is a list of further edges into this node. Their To may be empty. Compile reports an edge whose To is another node.
 	In []Edge
 
 	// Do performs the step instead of the run's step function.
@@ -274,9 +274,9 @@ type Node struct {
 	// Key is the node's concurrency key. The run's KeyLimit bounds the number of nodes with the same key that run at the same time, and its
 	// KeyRate bounds how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
-	// KeyFrom names the value that is the node's concurrency key, instead of Key. KeyFrom is the name of a parameter of the node or, if there is
-	// none, of a root input, or a path into either, such as "tenant" or "order.customer". In a map of steps, "item" and paths into it are
-	// possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails the node with
+	// KeyFrom names the value that is the node's concurrency key, instead of Key. It is the name of a parameter of the node or, if the node has no
+	// such parameter, the name of a root input. A path into the value may follow, as in "order.customer". In a map of steps, "item" and paths into
+	// it are possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails the node with
 	// [CauseContractInput]. A missing value fails the node, too. But if the name is an optional port or input, the node runs without a key. Compile
 	// reports a name for which there is no value.
 	KeyFrom string
@@ -412,7 +412,7 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends the edge e. to is the id of the edge's target. connect stores the terms of the edge, if any, in the first element of room, and
+// connect appends edge e; the parameter to is the id of its target. It stores the terms of the edge, if any, in the first element of room, and
 // returns the unused part of room.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
@@ -648,8 +648,8 @@ func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports inputs in given that are not declared, and required inputs that are not in has. The two maps differ if the run continues
-// from a snapshot or a store.
+// checkInputs reports inputs in given that are not declared, and required inputs that are missing from the map `has`. The two maps differ if the run
+// continues from a snapshot or a store.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil

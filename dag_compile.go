@@ -116,7 +116,7 @@ type compiler struct {
 	end    int32            // the end node, or -1
 	b      machine.Builder  // builds the net
 	n      *machine.Net     // the plan's net; nil until number has run
-	edges  []machine.Edge   // From and To are declaration indices; the builder owns the slice once it exists
+	edges  []machine.Edge   // From and To are declaration indices; once there is a builder, it owns the slice
 	origin []int            // for each edge its index in g.edges; nil until an edge is left out
 	terms  []*terms         // by edge; nil if no edge has any
 
@@ -136,8 +136,8 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named returns an error message if a required name is empty or already used. what is the name of the list in messages, and number is the
-// position of the required name in the list, from 1.
+// named returns an error message if a required name is empty or already used. The parameter `what` is the name of the list
+// in the message, and `number` is the position of the required name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -400,7 +400,7 @@ func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
-// nodeInstead calls instead for an unknown node id.
+// nodeInstead returns the hint for an unknown node id: it calls the method `instead` with the ids of the graph.
 func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
@@ -777,8 +777,8 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// instead calls the function instead for a problem that is about to be added. If the list of problems is full, it returns an empty hint and does
-// not call choices.
+// The method `instead` calls the function `instead` for a problem that is about to be added. If the list of problems is full, it returns an
+// empty hint and does not call choices.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -797,15 +797,15 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 	return ps.didYouMean(written, choices)
 }
 
-// didYouMean calls the function didYouMean for a problem that is about to be added.
+// The method `didYouMean` calls the function `didYouMean` for a problem that is about to be added.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of a parameter without a merge strategy that several nodes deliver, if all of these nodes run unless something fails. All values
-// but the last would then be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only one of
-// several such nodes delivers.
+// checkMerges warns of a parameter that several nodes deliver and that has no merge strategy. It warns only if all of these nodes run unless
+// something fails. All values but the last would then be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate
+// failures, since often only one of several such nodes delivers.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {

@@ -150,7 +150,7 @@ func (n *node) observes(join Join) bool {
 // branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
-	var late []machine.Ref // sources of edges with the label that a gate under GateLabel has after its Timeout
+	var late []machine.Ref // the sources of edges labelled "timeout"
 	for i, t := range p.terms {
 		if e := c.n.Edge(int32(i)); e.Flags&machine.EdgeFailure != 0 {
 			c.b.Catch(int32(i), t.Causes)
@@ -613,7 +613,8 @@ type force struct {
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings of graph g inside a graph with the settings outer. It returns f, which it sets, or known settings that are equal.
+// inForce returns the settings of graph g inside a graph with the settings outer. It returns f, in which it stores the settings, or an earlier result
+// with equal settings.
 func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -813,8 +814,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups records the composites whose nodes name groups that the composites' graphs do not declare. It reports whether one of these groups is
-// undeclared. checkMembers then reports this group as a problem.
+// nestGroups records, for each group that the graph of a composite names but does not declare, the composites that name it. It reports whether this
+// graph and all graphs around it lack the declaration of one of these groups; checkMembers then reports that group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

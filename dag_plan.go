@@ -214,7 +214,7 @@ func (p *Plan) Node(r machine.Ref) Node {
 		n.Estimate = p.estimates[r]
 	}
 	if n.WhenExpr != "" {
-		n.When = nil // When was derived from WhenExpr
+		n.When = nil // the field When was derived from WhenExpr
 	}
 	if n.TestExpr != "" {
 		n.Test = nil
@@ -227,7 +227,8 @@ func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// guard returns the node's GuardPolicy. For a When the default is GuardFail, since a defect of this function must not let the node run.
+// guard returns the node's GuardPolicy. For a guard in the field When the default is GuardFail, since a defect of this function must not let the node
+// run.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -255,8 +256,8 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 //
 // side is true for a side edge: an edge that delivers data only, because otherwise a label or a catch edge of its target would have no effect,
 // see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that
-// counts in some runs only. A plain edge that counts in some runs makes its target run only if all sources of the target's labelled and catch edges
-// were skipped because of branches not taken. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
+// counts in some runs only. Such a plain edge makes its target run in one case: branches that were not taken have skipped all sources of the target's
+// labelled and catch edges. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -492,7 +493,7 @@ func (n *Node) hasExtras() bool {
 		n.compensates()
 }
 
-// keep stores the fields of a Node in n, which is zero.
+// keep stores the fields of a Node in n, which was zero before.
 func (n *node) keep(from *Node) {
 	n.ID, n.Kind, n.Label, n.Config, n.Params = from.ID, from.Kind, from.Label, from.Config, from.Params
 	n.Do, n.Test, n.When, n.Timeout, n.Estimate, n.Priority, n.Key = from.Do, from.Test, from.When, from.Timeout, from.Estimate, from.Priority, from.Key

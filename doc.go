@@ -111,13 +111,13 @@
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, its nodes are undone once all nodes have ended
-// except cleanup nodes and the end node. Cleanup nodes and the end node run afterwards. Compensate is called for a node that completed. It is also
-// called for a node that began and failed or was stopped: unless its step returned [NoEffect], the node may have had an effect. The successors of a
-// node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled undoes nothing, except in nested
-// runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by [Run.AbortAll], does. A compensation that
-// fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process dies, the process that continues the run
-// also continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
+// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, it undoes its nodes. The undoing begins when all
+// nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a node that
+// completed. It is also called for a node that began and failed or was stopped: unless its step returned [NoEffect], the node may have had an
+// effect. The successors of a node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled
+// undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by
+// [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process
+// dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
@@ -155,6 +155,6 @@
 //
 // # What it is not
 //
-// kahn does not distribute work and is not a scheduler: it runs a graph at once, in this process. If a run survives a crash, steps are called at
+// kahn does not distribute work and is not a scheduler: it runs a graph immediately, in this process. If a run survives a crash, steps are called at
 // least once, not exactly once. Steps are not sandboxed: a step that ignores its context is abandoned, not killed.
 package kahn

@@ -68,7 +68,7 @@ func handOn(step stepFunc) *contestant {
 
 const featureTimeout = time.Hour // the timeout of steps that return at once
 
-// asksDone is a step that calls the method Done of its context, as a step does that waits for something.
+// asksDone is a step that calls the method Done of its context, as steps that wait do.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	if ctx.Done() == nil {
 		return nil, fmt.Errorf("the context of a step cannot end")

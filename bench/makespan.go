@@ -48,8 +48,8 @@ func workloads() []waiting {
 	}
 	// The chain is declared last. An executor that takes nodes in declaration order begins the chain after all other nodes.
 	late := beside("beside", independent(20), chain(10))
-	// Each tier has one slow step, which is in another chain than the slow step of the previous tier. An executor that waits for whole tiers waits
-	// for a slow step each time.
+	// Each tier has one slow step, and the slow steps of successive tiers are in different chains. An executor that waits for whole tiers waits for a
+	// slow step each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {

@@ -176,8 +176,7 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements groups commits into statements, in order. together is the maximum number of commits in a statement. A statement contains at
-// most one commit of each run.
+// floorStatements groups commits into statements, in order. A statement contains at most `together` commits, and at most one commit of each run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
 	inLast := map[int]bool{}              // the runs with a commit in the last statement

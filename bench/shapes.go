@@ -52,8 +52,8 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite returns two sets of side nodes each, and an edge from each node of the first set to each node of the second. The shape shows the cost
-// of an edge.
+// bipartite returns two sets of `side` nodes, and an edge from each node of the first set to each node of the second. The shape shows the cost of an
+// edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {

@@ -121,7 +121,7 @@ func grid(w, h int) (*reactive.Signal[int], error) {
 	return source, nil
 }
 
-// fanIn returns a node with width predecessors.
+// fanIn returns a node with `width` predecessors.
 func fanIn(width int) *shape {
 	s := &shape{name: "fan-in", n: width + 1}
 	for i := range int32(width) {

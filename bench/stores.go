@@ -55,7 +55,7 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process, and delays each by takes.
+// commits counts the write transactions of this process, and holds the delay of each.
 var commits struct {
 	count atomic.Int64
 	takes atomic.Int64 // nanoseconds
@@ -419,7 +419,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes commits. together is the number of commits in a transaction.
+// write writes commits, `together` of them in each transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

@@ -102,7 +102,7 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// looking returns the check of a run. In a dry run, the check also loads the run and calls look with its snapshot.
+// looking returns the function that checks a run: check or, in a dry run, a function that also loads the run and passes its snapshot to look.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -119,8 +119,8 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf maps the queues of runs to the plans of the graphs. If a trigger fired a run, the run has the hash of a part of its graph. So the map
-// contains the plan of a graph with triggers several times.
+// plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the plan of the run is a part of its graph, with a hash of
+// its own. So the map has several entries for a graph with triggers.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {

@@ -18,7 +18,7 @@ import (
 // are defined together, so that they cannot drift apart.
 type field[T any] struct {
 	name string
-	// takes is Bool or Number if the field takes a value of this type, and otherwise Null.
+	// takes is the type of the field's value if this type is Bool or Number, and otherwise Null.
 	takes Type
 	// read reads the value. If it reports a problem, it does not change the target.
 	read func(d *decoder, v *Value, to *T)

@@ -71,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is like NewDocument. If the document has problems, it returns both the error and the parts that could be read. The graph is nil if a
-// problem ended the search.
+// partOf is like NewDocument. If the document has problems, it returns both the error and the parts that could be read. The graph is nil if a problem
+// ended the reading of the document.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
@@ -124,7 +124,7 @@ func (d *decoder) found(p *Problem) {
 	}
 }
 
-// expect reports a value of another type than t.
+// expect reports a value whose type is not t.
 func (d *decoder) expect(v *Value, t Type) bool {
 	if v.Type == t {
 		return true

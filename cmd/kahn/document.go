@@ -122,8 +122,7 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. The parts of a value that has a YAML alias count once for each
-// use of the alias.
+// isSmall reports whether a value has no more parts than a definition may have. A part of a value counts once for each YAML alias of this value.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

@@ -176,8 +176,8 @@ func (m *lists) see(e *event.Event) {
 	}
 }
 
-// count passes the number of items of each map to the display, if there are maps whose number of items the display does not know. Since count
-// reads the whole run, it does not read again until ten times as long as the reading took has passed.
+// count passes the number of items of each map to the display, if there are maps whose number of items the display does not know. Since count reads
+// the whole run, it then pauses ten times as long as the reading took.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()

@@ -47,8 +47,7 @@ func (p performer) document(file string) (*definition.Document, error) {
 	return doc, nil
 }
 
-// equip sets the evaluator, the schema compiler and strict guards. If this command performs the definition, equip also declares the
-// input "here", see the constant of that name.
+// equip sets the evaluator, the schema compiler and strict guards. If this command performs the definition, equip also declares the input `here`.
 func (p performer) equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true

@@ -72,8 +72,8 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server, and then leaves the runs
-// that were begun on the page: their steps are interrupted, and a later process can continue the runs from the store.
+// servePage serves a page with the runs of the Runner and, if there is a store, the runs in the store. The function end stops the server, and then
+// leaves the runs that were begun on the page. Their steps are interrupted, and a later process can continue these runs from the store.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}
 	if db != nil {

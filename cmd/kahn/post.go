@@ -20,7 +20,7 @@ var errRefused = errors.New("the answer was refused")
 // posted maps each gate whose answer was posted to the id of the request.
 type posted map[string]string
 
-// post posts answers for a run to the store. The process that performs the run takes them from there.
+// post posts answers for a run to the store. The process that performs the run reads them from the store.
 func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {

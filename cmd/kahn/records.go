@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// records shows a run that does not store its events. It reads the records of the run repeatedly, and makes events from the changes. It pauses
-// ten times as long as a reading took, and at least for a beat.
+// records shows a run that does not store its events. It reads the records of the run repeatedly, and makes events from the changes. Between two
+// readings it pauses ten times as long as a reading took, but at least for a beat.
 func (f *follower) records(ctx context.Context) error {
 	seen := changes{run: f.id, known: map[string]kahn.SnapshotNode{}}
 	for {

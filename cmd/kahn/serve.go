@@ -197,7 +197,8 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names maps the names of the earlier definitions to their files, and schedules the names of their schedules.
+// add adds a definition. names maps the name of each earlier definition to its file, and schedules maps the name of each earlier schedule to its
+// file.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)

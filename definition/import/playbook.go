@@ -206,7 +206,7 @@ func (r *reader) transition(t transition, all *[]transition) {
 		names []string
 		read  func(place)
 	}{{[]string{"step", "to_step"}, target}, {[]string{"when", "condition"}, condition}, {[]string{"with", "args", "with_params"}, params}} {
-		before := "" // the synonym used before
+		before := "" // the name that was used before, among these synonyms
 		for _, name := range words.names {
 			fields[name] = func(p place) {
 				if before != "" && before != name {
@@ -243,16 +243,16 @@ func (r *reader) transition(t transition, all *[]transition) {
 	}
 }
 
-// transitions converts the transitions to edges. A transition with a condition goes through a condition node of its own, which a failure of
-// the preceding step blocks. A parameter that is the result of the preceding step becomes an edge; any other parameter becomes one of the
-// target step's params.
+// transitions converts the transitions to edges. A transition with a condition goes through a condition node of its own. If the preceding
+// step fails, this condition node is blocked. A parameter that is the result of the preceding step becomes an edge; any other parameter
+// becomes one of the target step's params.
 func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edges []definition.Value) {
 	into := map[string][]transition{}
 	for _, t := range all {
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // how many conditions have got an id with a number, by the id without a number
+	numbers := map[string]int{} // by id without a number: how many conditions have got this id with a number
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed

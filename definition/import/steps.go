@@ -153,8 +153,8 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// targets reads the steps that follow, one or a list. Each is an id, or an object with the ports that the edge connects. For an id, targets
-// adds edges for the outputs whose names are also ports of the other step.
+// targets reads the steps that follow, one or a list. Each is an id, or an object with the ports that the edge connects. For an id, targets adds
+// edges for the outputs whose names are also input ports of the step with this id.
 func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	offered := make(map[string]bool, len(outputs))
 	for _, port := range outputs {

@@ -40,7 +40,7 @@ const (
 
 // found is a mistake in a text.
 type found struct {
-	rest   string // the end of the line, from the group of the mistake's pattern, or from the mistake's place if the pattern is nil
+	rest   string // the value at the mistake, see valueOf: it begins at the group of m.line or, if m.line is nil, at the mistake
 	header int    // the number of the line with the | or > of the text in block style
 	le     *yaml.LoadError
 }
@@ -168,7 +168,7 @@ func short(suggestion string) string {
 	return suggestion
 }
 
-// valueOf returns the value at the beginning of the text "rest", without the text that follows a value within brackets. The parameter
+// valueOf returns the value at the beginning of the text "rest". Within brackets, the value ends at a comma or a closing bracket. The parameter
 // "before" is the part of the line before the value.
 func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
