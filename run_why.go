@@ -334,7 +334,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // the node still waits in the queue for a slot or a token; other nodes were taken from this queue and are about to begin
+	if !s.Contends(ref) { // the node's turn comes after nodes that were taken from the same queue and are about to begin
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})

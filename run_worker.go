@@ -37,7 +37,7 @@ type worker struct {
 	kept [2]json.RawMessage // encoded values: of the last attempt's output, or of the info and the state that its step passed to Suspend
 }
 
-// phase records whether the worker is in user code, in case that code calls Goexit.
+// phase records whether the worker is in user code. If user code calls Goexit, exit reads the phase.
 type phase uint8
 
 const (
@@ -705,7 +705,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause  // how the caller's context ended, if the step may have noticed the end before the run
+	var cause *stopCause  // how the caller's context ended; set if the step may have noticed the end before the run did
 	if r.mayEnd && goOn { // otherwise the goroutine is ending, perhaps because of callerCause
 		cause = w.callerCause()
 	}

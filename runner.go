@@ -32,9 +32,9 @@ type Runner struct {
 	History int
 	// Learn is a [History] for each run without a History among its options. Nil means none.
 	Learn *History
-	// CancelOnShutdown makes Shutdown, when its context ends, cancel the remaining runs instead of interrupting them: their cleanup nodes are
-	// performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a
-	// store is also cancelled in its store, permanently.
+	// CancelOnShutdown changes what Shutdown does when its context ends: it cancels the remaining runs instead of interrupting them. Their
+	// cleanup nodes are performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue
+	// anywhere. A run with a store is also cancelled in its store, permanently.
 	CancelOnShutdown bool
 	// Limit is the largest number of steps, of all runs together, that run at the same time. Rate bounds how often they start. Both work as
 	// [Limit] and a [Rate] do in one run; a run may also have its own bounds. If a run lacks a slot or a token, runs that have waited longer
@@ -55,7 +55,7 @@ type Runner struct {
 	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
 	entries   map[string]*runnerEntry
 	reserved  map[string]bool // the ids of runs that are acquiring their leases and will then be admitted
-	arrived   list.List       // of *runnerEntry, like ended and queue: all runs, in the order of arrival
+	arrived   list.List       // all runs, in the order of arrival; the elements of arrived, ended and queue are of type *runnerEntry
 	ended     list.List       // the ended runs, in the order in which they ended
 	queue     list.List       // the pending runs, in the order of arrival
 	active    int
@@ -100,8 +100,8 @@ const (
 const defaultHistory = 100
 
 // Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A program can wait
-// for a pending run, cancel it and leave it; if it never begins, none of its nodes is performed, not even cleanup nodes and the end node. If the
-// caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
+// for a pending run, cancel it and leave it. If the run never begins, none of its nodes is performed, not even cleanup nodes and the end node.
+// If the caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
 // [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
@@ -673,7 +673,8 @@ func hasReplaced(text []byte) bool {
 // canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is like canonical, but removes the member named without from each object that has a member "content".
+// canonicalBut is like canonical, but removes a member from each object that has a member "content": the member whose name is in the parameter
+// `without`.
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
@@ -705,8 +706,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest shortens the numbers of a JSON value. If without is not empty, shortest removes the member of that name from each object that has a
-// member "content". It changes the value in place. An integer keeps all its digits.
+// shortest shortens the numbers of a JSON value. If `without` is not empty, it is the name of the member that shortest removes from each object with
+// a member "content". It changes the value in place. An integer keeps all its digits.
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -746,7 +747,7 @@ type IdempotencyStore struct {
 
 	mu       sync.Mutex // guards the fields below; a run's lock may be taken while it is held, never the other way around
 	runs     map[string]*idempotent
-	reserved map[string]chan struct{} // maps a key to the run that is about to begin; closed when that run has begun or cannot begin
+	reserved map[string]chan struct{} // maps a reserved key to a channel, which is closed when the key's run has begun or cannot begin
 }
 
 // idempotent contains the run of a key, the graph's hash, and the inputs with which the run was started.

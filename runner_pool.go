@@ -70,7 +70,7 @@ type claim struct {
 	due.Entry      // the claim's entry in waiting, by arrival
 	token     bool // whether the node that the run would start first also needs a token
 	state     claimState
-	at        *machine.Locked // the State whose node contends, after the claim was heard
+	at        *machine.Locked // the State to which the slot was offered when the claim was heard
 }
 
 type claimState uint8
@@ -220,7 +220,7 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // now the run would start another node first, which differs in its need of a token
+		x.waiting[x.needs(c.token)].Remove(c) // now the run would start another node first: of the two nodes, only one needs a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())

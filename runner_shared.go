@@ -26,10 +26,10 @@ import (
 // and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs returns
 // its grants at once, in the background: [Runner.Shutdown] waits for that.
 //
-// A process that dies loses its grants when the lease ends. If a process is suspended, or does not reach the store, for longer than the lease, it
-// starts no steps meanwhile, but its running steps may exceed the limit until they end. For durable runs this lasts at most one [Lease], since
-// such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of a
-// run that is being stopped start even if this exceeds the limits.
+// A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then
+// it starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed it for at most one [Lease],
+// since such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and
+// compensations of a run that is being stopped start even if this exceeds the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
@@ -69,7 +69,7 @@ const (
 	maxFailPause = 5 * time.Second
 	// grantBatch is the largest number of limits in one call.
 	grantBatch = 500
-	// grantRuns is the largest number of runs in a request, of the runs that hold slots of a limit.
+	// grantRuns bounds how many of the runs that hold slots of a limit are named in a request.
 	grantRuns = 5
 	// giveBackTries is the number of times that a Runner which no longer needs its grants tries to return them. After that it lets their lease
 	// expire.
@@ -103,7 +103,7 @@ type far struct {
 	every     int64  // the time between two tokens
 	burst     int    // 0 means that there is no rate
 
-	granted     int   // the number of slots that steps may take; while a request is being made, only the slots that it keeps
+	granted     int   // the number of slots that steps may take; during a request, only the slots that the request keeps
 	fair        int   // the number of granted slots that the process may use while other processes need some
 	until       int64 // when the granted slots are lost
 	peak        int   // the greatest number of slots taken at once since the time in the field checked
@@ -117,8 +117,8 @@ type far struct {
 	owes   bool // whether a request has failed, so that it is unknown what the store has granted
 	got    bool // whether the last request was granted all tokens, or some slots
 	keeps  int
-	wants  int   // the number of slots, beyond the kept ones, or tokens that are needed
-	retry  int64 // the earliest time of the next request for more
+	wants  int   // how many tokens are needed, or how many slots in addition to the kept slots
+	retry  int64 // the earliest time of the next request for more slots or tokens
 	pause  time.Duration
 	check  time.Duration       // the time until the next request that renews the grants
 	last   int64               // when the last request was made

@@ -96,7 +96,7 @@ type undoState struct {
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // whether the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
-	Ended    time.Time    `json:"ended,omitzero"` // when the node was undone, or undoing it was given up
+	Ended    time.Time    `json:"ended,omitzero"` // when the undo succeeded or was given up
 	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone the node by hand
@@ -160,8 +160,8 @@ type insideState struct {
 	apart   int         // the number of elements of Collected that have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside it runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that
-	// graph. In a store such signals are in Signals, since there are no runs yet for the composites that could write them.
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that graph.
+	// In a store such signals are in Signals, since the nested runs, which would write them, do not exist yet.
 	deeper []signalState
 }
 
@@ -170,8 +170,8 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // whether running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later contains the stops that followed the first one: at most one of each other kind, sorted by kind. If a node was still running at a
-	// later stop, its cause may be the cause of that stop.
+	// Later contains the stops that followed the first one, sorted by kind: at most one for each kind, and none of the first stop's kind. If a node was
+	// still running at a later stop, its cause may be the cause of that stop.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -201,8 +201,8 @@ type nodeState struct {
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// Asked are the failed nodes about whose status or error a condition has asked. It is nil, not empty, for a condition that follows no
-	// failure, and in files of older versions.
+	// Asked are the failed nodes whose status or error a condition has read. It is nil, not empty, for a condition that follows no failure, and in files
+	// of older versions.
 	Asked []string `json:"asked,omitzero"`
 	// Epoch is set if the run was redriven with KeepDescendants, RepeatCompensations or CompensatedByHand. It is the epoch in which the node has
 	// ended or will end.
@@ -275,7 +275,7 @@ type waitState struct {
 	Run      string    `json:"run,omitempty"` // the awaited run
 }
 
-// awaitedRun is the result of an await, for the node that has awaited a run.
+// awaitedRun is the answer to a call of AwaitRun by a node.
 type awaitedRun struct {
 	store.Ended
 	Attempt int32 `json:"attempt"` // the attempt of the node

@@ -13,8 +13,8 @@ import (
 // This file determines which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
 // level by level, from the outside to the inside, and removes them. The run then continues with the remaining nodes, as from any snapshot.
 
-// RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass them one after the other, or joined
-// by |. A run with a mode that is neither redriven nor forked is refused with [ErrBadOption].
+// RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass them one after the other, or joined by
+// |. A run that has a mode, but is neither a redrive nor a fork, is refused with [ErrBadOption].
 type RedriveMode uint8
 
 // The modes of redrives and forks.
@@ -731,13 +731,13 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID], and the old
-// run's inputs unless it is given others. The graph may differ from the graph of the other run. A node and the nodes inside it keep their results
-// if the node completed, was skipped or was superseded, and if its declaration, its in-edges and the nodes inside it are unchanged. All other
-// nodes run. The named nodes (nodes lists paths) and all nodes that follow a node that runs also run. Composites that have not completed continue
-// inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded node keeps its result, the nodes inside it are
-// not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have
-// changed. The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old
+// run's inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes
+// inside it keep their results if the node completed, was skipped or was superseded, and if its declaration, its in-edges and the nodes inside it
+// are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a node that runs.
+// Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded
+// node keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
+// [Plan.Hash]: name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
 //
 // Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
 // transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches

@@ -241,8 +241,8 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, after skips all
-// but the last mostMissed of them, and left is how many it skipped.
+// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, after skips the earliest of
+// them, so that mostMissed remain. left is the number of skipped ticks.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0

@@ -115,7 +115,7 @@ func pattern(text string) (jsonschema.Regexp, error) {
 	return re, nil
 }
 
-// reach counts the schemas that a schema, itself included, applies to the same value, and the depth of their nesting.
+// reach is the number of schemas that a schema applies to the same value, itself included, and the depth of their nesting.
 type reach struct{ schemas, depth int }
 
 // checkReach refuses a schema that would apply too many schemas to one value. It visits each schema once, but counts it once for each path that
@@ -155,7 +155,7 @@ func checkReach(root *jsonschema.Schema) error {
 	return nil
 }
 
-// sameValue lists the schemas that s applies to the value to which s is applied.
+// sameValue lists the schemas that s applies to the same value as itself.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {

@@ -46,8 +46,8 @@ const (
 	maxParts        = 10_000_000
 	maxApplications = 1_000_000
 	maxDigits       = 1000
-	maxViolations   = 100    // the maximum number that is reported
-	maxLeaves       = 10_000 // the maximum number that is visited
+	maxViolations   = 100    // the maximum number of violations in a report
+	maxLeaves       = 10_000 // the maximum number of leaves of the validator's error that are visited
 )
 
 var (
