@@ -673,8 +673,7 @@ func hasReplaced(text []byte) bool {
 // canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is like canonical, but removes a member from each object that has a member "content": the member whose name is in the parameter
-// `without`.
+// canonicalBut is like canonical, but in each object with a member "content" it removes the member that `without` names.
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}

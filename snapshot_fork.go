@@ -13,7 +13,7 @@ import (
 // This file determines which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
 // level by level, from the outside to the inside, and removes them. The run then continues with the remaining nodes, as from any snapshot.
 
-// RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass them one after the other, or joined by
+// RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass several options, or join the modes by
 // |. A run that has a mode, but is neither a redrive nor a fork, is refused with [ErrBadOption].
 type RedriveMode uint8
 
@@ -779,7 +779,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if that node runs again, its losers also run again
+	losers := map[machine.Ref][]machine.Ref{} // maps a node to the superseded nodes without which it decided: if the node runs again, they also run again
 	var work []machine.Ref
 	mark := func(r machine.Ref) {
 		if !again[r] {

@@ -674,7 +674,7 @@ type keptNode struct {
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes contains the nodes inside expanded nodes that wait or have ended, by path. It contains waiting nodes also by token.
+// keptNodes contains nodes inside expanded nodes, by path: the nodes that wait or have ended. It contains waiting nodes also by token.
 type keptNodes map[string]*keptNode
 
 // add adds the nodes inside the expanded node n. The path of n begins with prefix.
@@ -689,7 +689,7 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls add for each node that has ended or waits for a signal inside a composite. The paths of these nodes begin with prefix.
+// addInside calls add for the nodes inside a composite, if they have ended or wait for a signal. The paths of these nodes begin with prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {

@@ -36,8 +36,8 @@ func Resume(s *Snapshot) Option {
 // Redrive reruns a part of a run, as a new epoch of the run: the named nodes and all their descendants. If nodes is empty, it reruns all nodes
 // that failed, were aborted or were cancelled, and their descendants. With [KeepDescendants] it reruns only the descendants that neither
 // completed nor were skipped. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards
-// and conditions are evaluated again. nodes lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites
-// continue inside, unless [Anew] is given: see docs/errors.md.
+// and conditions are evaluated again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration
+// "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
 //
 // If s is nil, Redrive reruns the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
 // first transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names who
@@ -692,9 +692,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes each node ready whose backoff has ended, or whose backoff has no recorded end because an older version wrote the snapshot. It
-// bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of
-// a cleanup node.
+// endBackoffs makes the nodes ready whose backoff has ended. If an older version wrote the snapshot, a backoff may have no recorded end; it then
+// counts as ended. endBackoffs bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and
+// nothing else ends the backoff of a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

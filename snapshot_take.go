@@ -503,8 +503,8 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
-// handled appends the nodes, at every depth, that have handled a failure and so forbid a redrive or a fork that runs the failed node again.
-// before is set for a fork that keeps the result of an ancestor of a composite around these nodes.
+// handled appends the handlers because of which a redrive or a fork is refused, at every depth: see DespiteHandlers. before is set for a fork that
+// keeps the result of an ancestor of a composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -596,7 +596,7 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	within := n.prefixInside(prefix)
 	var failed handled
 	for i := range n.Inside.Nodes {
-		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // a map's tolerated failures are not handled
+		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // a map only tolerates the failures of its items, and does not handle them
 			if failed.first == "" {
 				failed = handled{node: prefix + n.ID, first: within + in.ID, more: -1}
 			}
@@ -684,7 +684,7 @@ func union(a, b []machine.Ref) []machine.Ref {
 	return slices.Compact(all)
 }
 
-// askedBy returns the failed nodes about whose status or error a boundary has asked.
+// askedBy returns the failed nodes whose status or error a boundary has read.
 func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil

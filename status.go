@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file gives the types and constants of package machine names in this package, so that callers of [Execute] need not import package machine.
+// This file declares the types and constants of package machine again in this package, so that callers of [Execute] need not import package machine.
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
@@ -48,8 +48,8 @@ const (
 // nodes.
 type CauseKind = machine.CauseKind
 
-// The kinds of cause. CauseStepError to CauseCrashed are a node's own failures. CauseContext to CauseSuperseded are requests to stop.
-// CauseEndFailed and CauseCompensationFailed are causes of a run only. The others originate outside the node.
+// The kinds of cause. CauseStepError to CauseCrashed are a node's own failures. CauseContext to CauseSuperseded are requests to stop. CauseEndFailed
+// and CauseCompensationFailed are causes of a run only. The other kinds of cause originate outside the node.
 const (
 	CauseNone               CauseKind = machine.CauseNone
 	CauseStepError          CauseKind = machine.CauseStepError          // the step returned an error
@@ -140,8 +140,8 @@ const (
 const (
 	// SkipCascade keeps N edges neutral: a node whose inputs were all skipped is skipped, and a node with at least one other input runs.
 	SkipCascade machine.SkipMode = machine.SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch that was not taken.
-	// If the reason is such a branch, the N edge stays neutral, so the nodes further down that branch do not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value. But if its source was skipped because a branch was not taken, the N edge stays
+	// neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
 	// SkipStrict skips an AllSucceeded node if at least one of its edges is N or X, provided that none is F.
 	SkipStrict machine.SkipMode = machine.SkipStrict

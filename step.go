@@ -34,7 +34,7 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
 	ref     machine.Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; the goroutine that changes it from stepActive has ended the attempt's context
+	state   atomic.Uint32 // a stepState; only one goroutine changes it from stepActive: the one that ends the attempt
 	flags   stepFlags
 }
 

@@ -43,14 +43,14 @@ const (
 	defaultMaxBytes = 1 << 20
 )
 
-// Events yields the events with ids greater than after, each once, in order and without gaps, and ends after the run's last event. If after is 0,
+// Events yields the events with ids greater than `after`, each once, in order and without gaps, and ends after the run's last event. If `after` is 0,
 // Events begins with the first event. Events omits events that the server withholds. Leaving the loop closes the connection.
 //
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
-// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor (to
-// continue, reset the state and read Events(ctx, First-1)), a [*StatusError] if the server rejects the request, and a [*LostError] if events are
-// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt.
-// After any other error the client connects again.
+// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor: to
+// continue, reset the state and read Events(ctx, First-1). It is a [*StatusError] if the server rejects the request, and a [*LostError] if
+// events are missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the
+// last attempt. After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {

@@ -38,7 +38,7 @@ type feed struct {
 	err     error
 }
 
-// chunk holds the events with ids greater than after, up to last. It does not change once a stream has taken it.
+// chunk holds the events with ids from after+1 to last. It does not change once a stream has taken it.
 type chunk struct {
 	after, last uint64
 	frames      []byte
@@ -223,7 +223,7 @@ type next struct {
 	err    error           // why there are no further events
 }
 
-// after returns what a stream that has read up to event id must do next.
+// after returns the next action of a stream that has read the events up to the given id.
 func (f *feed) after(id uint64) next {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -41,7 +41,7 @@ type Handler struct {
 	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
-	// WriteTimeout bounds each write to a client, and overrides http.Server.WriteTimeout. The stream of a slower client is cut. Default: 10 s.
+	// WriteTimeout bounds each write to a client, and overrides http.Server.WriteTimeout. If a write takes longer, the stream is cut. Default: 10 s.
 	WriteTimeout time.Duration
 	// Retry is how long clients should wait before they reconnect. 0 lets the clients decide.
 	Retry time.Duration
@@ -193,8 +193,8 @@ type gone struct {
 	First uint64 `json:"first"`
 }
 
-// refuse responds with an error. The status is 410 for an [*event.GapError], and the Code of a [*StatusError] if it is from 400 to 599. Otherwise
-// the status is code.
+// refuse responds with an error. The status is 410 for an [*event.GapError], and the Code of a [*StatusError] if it is from 400 to 599. Otherwise the
+// status is the parameter `code`.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")

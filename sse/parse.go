@@ -32,7 +32,7 @@ type parser struct {
 	data    []byte
 	line    []byte
 	started bool // whether the first line was read; a byte order mark is allowed only before the first line
-	afterCR bool // whether a line feed as the next byte belongs to the previous line end
+	afterCR bool // whether the next byte, if it is a line feed, belongs to the previous line end
 }
 
 func newParser(r io.Reader, limit int) *parser {

@@ -15,8 +15,8 @@ type segments struct {
 	bytes   int        // the size of the kept segments
 }
 
-// segment holds the frames of the events with ids greater than after, up to last. It ends with an id that is a multiple of segmentEvents, or
-// earlier if it is large. So streams that began at different positions soon need the same segments.
+// segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents, or earlier if it is
+// large. So streams that began at different positions soon need the same segments.
 type segment struct {
 	after, last uint64
 	frames      []byte

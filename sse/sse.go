@@ -86,8 +86,8 @@ type Source interface {
 	Status() machine.RunStatus
 	// EventRange returns the ids of the first and the last event that can be read now. If first is greater than last, no event can be read.
 	EventRange() (first, last uint64)
-	// Events yields the events with ids greater than after, and waits for later ones. An error ends the sequence: a
-	// [*event.GapError] if events are no longer kept.
+	// Events yields the events with ids greater than `after`, and waits for later ones. An error ends the sequence: a [*event.GapError] if events are no
+	// longer kept.
 	Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error]
 	// Heartbeat returns an event of type heartbeat.
 	Heartbeat() event.Event
