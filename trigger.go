@@ -16,7 +16,7 @@ import (
 // ErrUnknownTrigger is matched by a warning in Result.Warnings if the run was fired with an id that names no trigger.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
-// ErrPrunedInput is matched by the warning that, if a trigger fires, a node runs without a predecessor that the trigger has pruned.
+// ErrPrunedInput is matched by a warning about a trigger: when it fires, a node runs without a predecessor that the trigger has pruned.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
 // fired contains the arguments of the option Fire.
@@ -238,8 +238,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs returns a warning about each edge from a pruned node to an active node, if the pruned node is, or follows, a root that is not a
-// trigger.
+// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out a pruned node if every root that the node is
+// or follows is a trigger.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {

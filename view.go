@@ -27,7 +27,7 @@ type View struct {
 	run   *Run
 	ref   machine.Ref
 	judge bool // whether the View belongs to a guard, a condition or the test of a loop
-	blind bool // whether the View belongs to a guard that is a text, which may read the output of a failed node, see Unread
+	blind bool // whether the View belongs to a guard that is a text; such a guard may read the output of a failed node, see Unread
 
 	reader *Step // for a memoized node: the Step, which records everything that is read through the View; otherwise nil
 }
@@ -488,7 +488,7 @@ type earlyEdge struct {
 	Status Status `json:"status"`
 }
 
-// early returns the edges for which the node did not wait, or nil. It includes an edge that would deliver nothing only while its source has not
+// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing is included only while its source has not
 // ended.
 func (s *Step) early() *early {
 	r, ref, flags := s.run.home(s.ref, s.flags)

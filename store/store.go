@@ -101,8 +101,8 @@ type Commit struct {
 	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first deadline
 	// passes. The deadlines include the deadlines of gates, of nodes over all attempts, and of the run itself. If the process left the run with
 	// work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A
-	// run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond, and refuses a time outside
-	// the years 1 to 9999, which JSON cannot express, with ErrRejected.
+	// run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the
+	// years 1 to 9999 with ErrRejected, since JSON cannot express such a time.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
@@ -140,7 +140,7 @@ type Columns struct {
 	Record json.RawMessage `json:"record,omitempty"`
 }
 
-// Readiness counts predecessors of a node that have resolved.
+// Readiness counts the resolved predecessors of a node.
 type Readiness struct {
 	Node     string `json:"node"`
 	By       int    `json:"by"`       // how many predecessors resolved in this transaction; negative if a redrive resets predecessors
@@ -166,8 +166,8 @@ type Spec struct {
 type Run struct {
 	ID string `json:"id"`
 	Spec
-	// Created is when the run was created or, if it was not created, first acquired. Ended is when a commit ended the run. Both times are by
-	// the clock of the store, at least to the millisecond.
+	// Created is when [Admin].Create created the run. If the run began without Create, it is when the run was first acquired. Ended is when a
+	// commit ended the run. Both times are by the clock of the store, at least to the millisecond.
 	Created  time.Time         `json:"created,omitzero"`
 	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
@@ -182,8 +182,8 @@ type Run struct {
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
-	// Posted and Taken are the numbers of the last posted and of the last answered request of the run, see [Inbox]; the
-	// requests above Taken wait. Requests are neither exported nor inserted.
+	// Posted and Taken are the numbers of the last posted and of the last answered request of the run, see [Inbox]; the requests with higher
+	// numbers than Taken wait. Requests are neither exported nor inserted.
 	Posted uint64 `json:"-"`
 	Taken  uint64 `json:"-"`
 	// Events are the events that [Admin].Insert stores with the run, from the first stored one to LastEvent. A run that Acquire or Load returns

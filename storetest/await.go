@@ -60,7 +60,7 @@ func ending(sequence uint64, status machine.RunStatus) store.Commit {
 	return store.Commit{Sequence: sequence, Status: status}
 }
 
-// applies commits, and expects that each is applied.
+// applies makes the commits in the list, and returns an error unless the store applies each of them.
 func applies(ctx context.Context, s store.Store, l store.Lease, list ...store.Commit) error {
 	for _, c := range list {
 		got, err := s.Commit(ctx, l, c)

@@ -12,14 +12,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Cache is a cache for a [kahn.Memo] that outlives its process.
+// Cache is a cache for a [kahn.Memo] whose entries outlive the process.
 type Cache interface {
 	Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 	Put(ctx context.Context, key string, data []byte) error
 	Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error)
 }
 
-// RunCache tests what a cache must satisfy. open makes a new and empty cache.
+// RunCache tests what a cache must satisfy. The function "open" makes a new and empty cache.
 func RunCache(t *testing.T, open func(t *testing.T) Cache) {
 	t.Run("what was put is found", func(t *testing.T) {
 		c := open(t)

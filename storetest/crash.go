@@ -229,8 +229,8 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is what a process reports in place of the outcome if the run has ended already, because the process that ended it was killed before
-// it could report. Then only the store has the outcome.
+// finished is what a process reports in place of the outcome if an earlier process has ended the run, and was killed before it could report. Then
+// only the store has the outcome.
 const finished = "finished"
 
 // outcomes returns the statuses and outputs of a run, by node.
@@ -326,8 +326,8 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 }
 
 // RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Processes made by the function "whole"
-// must not fail. Processes made by the function "torn", whose store is [Torn], must fail, which shows that the test notices a store that
-// writes a commit in parts.
+// must not fail. Processes made by the function "torn", whose store is [Torn], must fail: this shows that the test notices a store that writes a
+// commit in parts.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()

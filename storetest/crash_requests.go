@@ -336,10 +336,11 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 }
 
 // RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random time. Meanwhile this process posts
-// signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended, it creates runs in a new folder, until it has
-// started the given number of processes. Each request must be answered once, together with its effect. Processes made by the function "whole"
-// must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise the test fails.
-// The processes call [ServeAsked] for the folder; "open" opens the store of the folder for this process; "check" is kahntest.CheckEvents.
+// signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs in a new
+// folder, until it has started the given number of processes. Each request must be answered once, together with its effect. Processes made by the
+// function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise the
+// test fails. The processes call [ServeAsked] for the folder; "open" opens the store of the folder for this process; "check" is
+// kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

@@ -18,7 +18,7 @@ type Fault struct {
 	After bool
 }
 
-// ErrInjected is returned by a call that a Fault makes fail.
+// ErrInjected is returned by a call that fails because of a Fault.
 var ErrInjected = errors.New("injected fault")
 
 // WithFaults returns a store whose calls can fail. The function "next" decides whether and how a call fails: it is called before each call of a

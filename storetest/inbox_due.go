@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dueNow returns an error unless Load and List say that the run is due, or not due if want is false.
+// dueNow returns an error unless Load and List both say that the run is due. If want is false, both must say that it is not due.
 func dueNow(ctx context.Context, s store.Inbox, run string, want bool) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 )
 
 // Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when
-// the process stops or dies, and the next process continues the run. A process crashes after each write of a run in turn, or after a sample of
-// the writes if there are many. It also crashes after each write of a redriven run, and after some writes of continued runs. In other runs the
-// store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by themselves,
-// by shutdowns and by kills, and no node may ask again for an acknowledged answer. All these runs must have the same outcome as a run without a
-// store. Runs of one more kind have no known outcome: they are signalled, left, shut down and stopped at any time. Each life must end in time
-// with the status that is stored, and the events of all lives of a run must form one stream.
+// the process stops or dies, and the next process continues the run. For each write of a run, or for a sample if there are many, there is a
+// process that crashes after this write. It also crashes after each write of a redriven run, and after some writes of continued runs. In other
+// runs the store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by
+// themselves, by shutdowns and by kills, and no node may ask again for an acknowledged answer. All these runs must have the same outcome as a run
+// without a store. Runs of one more kind have no known outcome: they are signalled, left, shut down and stopped at any time. Each life must end in
+// time with the status that is stored, and the events of all lives of a run must form one stream.
 //
 // The seed of the first graph is "first", and each further seed is one higher; a failure names its seed. The function "open" returns a new and
 // empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and not the
@@ -71,7 +71,7 @@ type trial struct {
 	completed map[string]int     // how often each node has completed in this life, by path
 }
 
-// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The options "more" are the options of a
+// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The parameter "more" has the options of a
 // redrive. The store "inner" is for reading what s has stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)

@@ -49,7 +49,7 @@ func (s *dying) Release(ctx context.Context, l store.Lease) error {
 	return s.Store.Release(ctx, l)
 }
 
-// dyingInbox is a dying whose inner store also takes requests.
+// dyingInbox is a store like dying whose inner store also takes requests.
 type dyingInbox struct {
 	*dying
 	store.Inbox

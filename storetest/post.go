@@ -12,7 +12,7 @@ import (
 )
 
 // RunPost tests a process that posts requests through its own store value, while another process performs the run. The run is a loop: its
-// gate is answered in each iteration, and then the run is cancelled. RunPost logs how long a request takes until its effect.
+// gate is answered in each iteration, and then the run is cancelled. RunPost logs how long it takes until a request has its effect.
 func RunPost(t *testing.T, performing, posting store.Inbox) {
 	const rounds = 20
 	g := new(kahn.Graph).Add(

@@ -45,7 +45,7 @@ func rows(list []store.ScheduleState) (rows []store.Schedule) {
 	return rows
 }
 
-// stored returns a schedule as the store returns it after it was written.
+// stored returns the schedule that a store returns after x was written: its Revision is one higher.
 func stored(x store.Schedule) store.Schedule {
 	x.Revision++
 	return x

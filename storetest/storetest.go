@@ -8,7 +8,7 @@
 // package store.
 //
 // [Lives] performs random graphs over a store, and interrupts and continues each run many times. [Kill] performs a run in processes that it
-// kills. [WithFaults] makes a store fail like real stores, for the tests of code that uses one.
+// kills. [WithFaults] makes a store fail like real stores, for the tests of code that uses a store.
 package storetest
 
 import (

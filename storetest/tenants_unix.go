@@ -156,7 +156,7 @@ func (w *tenantWorld) start(command func(dir string) *exec.Cmd) {
 		w.t.Fatal(err)
 	}
 	go func() {
-		_ = x.Wait() // most processes are killed
+		_ = x.Wait() // the error does not matter: most processes are killed
 		close(x.ended)
 	}()
 	w.lives = append(w.lives, x)

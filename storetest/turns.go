@@ -187,7 +187,7 @@ func turnsOfRuns(ctx context.Context, s store.TurnStore) error {
 	return same("the order in which runs were taken", got, []string{"b0", "a0", "n0", "b1", "a1", "n1", "b2", "late", "a2", "n2", "b3", "a3"})
 }
 
-// turnsOfMany: a page of many keys may end early, and then says that there are more. The omitted runs are on later pages.
+// turnsOfMany: a page of many keys may end early, and then says that more runs are due. The omitted runs are on later pages.
 func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	want := map[string]bool{}
 	for k := range 12 {

@@ -21,7 +21,7 @@ type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
 	Call json.RawMessage `json:"call"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
-	// Remarks says that the workflow can read remarks in the result, see remarked.
+	// Remarks says that the workflow can read remarks in the result, see the type remarked.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.
 	Details details `json:"details,omitempty"`
@@ -89,8 +89,8 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, beside)
 }
 
-// functionOf returns the config and the node's own function for a call of the step or, if undoes is true, of the compensation. do is nil if
-// the worker's step function performs the call.
+// functionOf returns the config and the node's own function for a call of the step or, if undoes is true, of the compensation. The result "do" is
+// nil if the worker's step function performs the call.
 func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	switch {
 	case !undoes:
@@ -155,8 +155,8 @@ func formOf(data json.RawMessage) (form replyForm, err error) {
 	return form, err
 }
 
-// perform calls the step of an attempt. left is closed when the worker stops. Then perform waits at most stopGrace for the step. If the step has not
-// returned by then, perform drops its result and returns false.
+// perform calls the step of an attempt. When the worker stops, the channel "left" is closed, and perform then waits at most stopGrace for the
+// step. If the step has not returned by then, perform drops its result and returns false.
 func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder, left <-chan struct{}) (reply kahn.Reply, returned bool) {
 	replies := begin(ctx, call, do, to)
 	select {

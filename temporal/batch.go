@@ -20,7 +20,7 @@ const (
 	maxBatch   = 100 // attempts in a batch
 	minBatch   = 4   // the least number of attempts in a batch; with fewer, activities make the history shorter
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // attempts wait for others only while more than fewBeside times as many attempts are running
+	fewBeside  = 10      // n attempts wait for more to join their batch only while more than n*fewBeside attempts are running
 	batchBytes = 1 << 20 // the most bytes of the calls in a batch, and of the outcomes in a report; a longer call or outcome is sent alone
 )
 
@@ -193,7 +193,7 @@ func (x *interpreter) take(b *child, r report) {
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
-	for _, a := range slices.Backward(b.attempts) { // backward, since the method ended puts each attempt in front of the attempts that wait
+	for _, a := range slices.Backward(b.attempts) { // in reverse order, since x.ended puts each attempt in front of the attempts that wait
 		if a != nil {
 			x.ended(a, outcome{Ended: endedSilent, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
 		}

@@ -24,7 +24,7 @@ type performer struct {
 	run   workflow.Execution
 	began time.Time
 	wait  workflow.Selector
-	calls []workflow.CancelFunc // cancel the running attempts; nil for attempts that do not run
+	calls []workflow.CancelFunc // functions that cancel the running attempts; nil for attempts that do not run
 
 	asked   map[int]bool // the indexes of attempts that were asked to stop
 	running int          // how many attempts are running

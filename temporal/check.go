@@ -126,8 +126,8 @@ type timing struct {
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
-// fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. A
-// worker continues a run only if it has a plan with the fingerprint with which the run began.
+// fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. A worker
+// continues a run only if one of its plans has the same fingerprint as the plan with which the run began.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()
 	write := json.NewEncoder(sum)

@@ -222,8 +222,8 @@ func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	return r.of.result(out)
 }
 
-// outputOf stores the output that err contains in *out. err is the error of a workflow that has failed or was cancelled. If err contains no output,
-// outputOf returns err.
+// outputOf finds the output in the error of a workflow that has failed or was cancelled, and stores it in *out. If the error contains no output,
+// outputOf returns the error.
 func outputOf(err error, out *output) error {
 	var failed *sdk.ApplicationError
 	var cancelled *sdk.CanceledError

@@ -32,7 +32,7 @@ type eventsAnswer struct {
 	Earlier []execution     `json:"earlier,omitempty"`
 }
 
-// execution is an execution of the workflow that has continued as a new one.
+// execution identifies an earlier execution of the workflow: it ended, and the workflow continued as a new execution.
 type execution struct {
 	ID    string `json:"id"`    // its run id, as Temporal calls it
 	First uint64 `json:"first"` // the id of its first event

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// details are what a step passed to its last call of activity.RecordHeartbeat, as a rule a checkpoint for the next attempt of its node.
+// details are what a step passed to its last call of activity.RecordHeartbeat, usually a checkpoint for the next attempt of its node.
 type details []*commonpb.Payload
 
 const (
@@ -157,7 +157,7 @@ type pulse struct {
 	last details    // the details that were recorded last
 }
 
-// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records others. If Temporal itself has
+// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records details of its own. If Temporal itself has
 // details, these take precedence, since they are of a later attempt, which a worker has handed back.
 func (p *pulse) begin(ctx context.Context, before details) {
 	p.before, p.last = before, before

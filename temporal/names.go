@@ -38,8 +38,8 @@ type Kind struct {
 	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their worker
 	// still sends heartbeats. Zero: no bound.
 	StartToClose time.Duration
-	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run,
-	// and the node's Retry decides. Zero: no bound.
+	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run, and the
+	// node's Retry decides whether there is another attempt. Zero: no bound.
 	ScheduleToStart time.Duration
 	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
@@ -148,8 +148,8 @@ func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	}
 }
 
-// activity begins the activity of an attempt. named says whether the activity has the type of its kind, or [ActivityName] as in former
-// versions.
+// activity begins the activity of an attempt. If the parameter "named" is set, the activity has the type of its kind; otherwise its type is
+// [ActivityName], as in former versions.
 func (h *host) activity(ctx workflow.Context, named bool, path string, t typed, in task) workflow.Future {
 	switch {
 	case !named:

@@ -134,7 +134,7 @@ func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	return c.future.SignalChildWorkflow(ctx, SignalName, r).Get(ctx, nil)
 }
 
-// SignalName is the name of the signal that answers a node, with the argument of SignalUpdate.
+// SignalName is the name of the signal that answers a node. Its argument is the same as the argument of SignalUpdate.
 const SignalName = "kahn.Answer"
 
 // hearAnswers handles the signals that answer nodes. Their senders get no reply, so the run logs the signals that it refuses.

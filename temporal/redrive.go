@@ -52,9 +52,9 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	return opts
 }
 
-// Redrive continues a run that has ended, under the rules of kahn.Redrive. nodes has the paths of the nodes to redrive; if it is empty, Redrive
-// takes all nodes that failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew], [kahn.DespiteHandlers] and
-// [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
+// Redrive continues a run that has ended, under the rules of kahn.Redrive. The parameter "nodes" has the paths of the nodes to redrive; if it is
+// empty, Redrive takes all nodes that failed, were aborted or were cancelled. The parameter "q" says who asks. The options may be [kahn.Anew],
+// [kahn.DespiteHandlers] and [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
 // The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The returned Run
 // waits for that execution. Redrive queries the former execution; the query needs a live worker. The error matches [kahn.ErrTransition] if the

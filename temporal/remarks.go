@@ -30,7 +30,7 @@ type remark struct {
 // many.
 const remarkBytes = 16 << 10
 
-// maxUsed bounds the names under which an attempt counts usage. A run has the same bound.
+// maxUsed is the largest number of names under which an attempt counts usage. A run has the same bound.
 const maxUsed = 100
 
 // recorder collects what a step reports while it runs. The activity sends it with the result of the step. Messages also go to the log of

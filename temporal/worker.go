@@ -38,7 +38,7 @@ type Options struct {
 	// Temporal's metrics, lists and rate limits distinguish workflows and activities by these types. All workers must have the same functions,
 	// which must not change while there are runs.
 	WorkflowType, ActivityType func(name string) string
-	// Kinds says how the attempts of a kind are performed, see [Kind]. A compensation uses the kind that compensates.
+	// Kinds says how the attempts of a kind are performed, see [Kind]. For a compensation by CompensateBy, the Kind in CompensateBy counts.
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
@@ -67,8 +67,8 @@ type Options struct {
 	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
 	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is how long running attempts may take to finish after the worker
-	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. The worker abandons a
-	// step that ignores the end of its context after another 4 s.
+	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. If a step ignores the end of
+	// its context, the worker abandons the step after 4 more seconds.
 	Worker worker.Options
 }
 

@@ -77,7 +77,7 @@ type interpreter struct {
 
 	calls   map[*kahn.Step]*attempt // the running attempts
 	begun   []*attempt              // the attempts that wait to be given to Temporal
-	bytes   int                     // the bytes of the calls that were given to Temporal since a timer last began another workflow task
+	bytes   int                     // the bytes of the calls that were given to Temporal since the last workflow task that a timer began
 	pausing bool                    // a timer will begin another workflow task
 	count   int                     // the number of attempts in this execution; a batch counts as one attempt
 	lost    map[string]int          // how often in a row workers were lost during attempts of a node, by path
@@ -146,7 +146,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // a channel closed while the Selector waits has a value; the Selector calls this function until the value is taken
+		c.ReceiveAsync(nil) // if the channel is closed while the Selector waits, the Selector calls this function until its value is taken
 		x.cancel()
 	})
 	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
@@ -167,8 +167,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 }
 
-// leaveToAnother fails the workflow task, so that Temporal repeats it, as a rule on another worker. It is for a worker that lacks something
-// that the run started with, such as its plan, a type or a blob. In a rolling deploy, workers of both versions poll the task queue.
+// leaveToAnother fails the workflow task, so that Temporal repeats it, usually on another worker. It is for a worker that lacks something that the
+// run started with, such as its plan, a type or a blob. In a rolling deploy, workers of both versions poll the task queue.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
@@ -201,7 +201,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// always returns the options that the Coordinator has whether the run begins or continues.
+// always: it returns the options of the Coordinator that do not depend on whether the run begins or continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -361,7 +361,7 @@ func (x *interpreter) encode(a *attempt) bool {
 	if x.View {
 		call = s.Call()
 	}
-	call.Config, call.View.Config = nil, nil // the worker has the plan
+	call.Config, call.View.Config = nil, nil // the worker has the plan, which contains the Config
 	data, err := json.Marshal(call)
 	if err == nil {
 		data, err = x.texts.write(data)

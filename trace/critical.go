@@ -111,7 +111,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	return path, until[last]
 }
 
-// descend returns, for a composite, the node inside that ended last.
+// descend returns the inner node of a composite that ended last. For other nodes it returns the node itself.
 func (a *analysis) descend(id int) int {
 	for a.nodes[id].lastInside >= 0 {
 		id = a.nodes[id].lastInside
@@ -205,8 +205,8 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 }
 
 // findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the
-// node that ended last. The slack of a node is at most the slack of each node that it delayed. If another node delayed a successor longer, the
-// slack is at most the successor's slack plus the time between the ends of the two delays. If a node delayed a composite, its slack is also at
+// node that ended last. The slack of a node is at most the slack of each node that it delayed. If a successor waited longer for another node, the
+// slack is at most the successor's slack plus the time by which the other delay ended later. If a node delayed a composite, its slack is also at
 // most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))

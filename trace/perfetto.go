@@ -55,8 +55,8 @@ var spanColours = map[kahn.Status]string{
 	kahn.Cancelled: "grey", kahn.Skipped: "white", kahn.Suspended: "thread_state_sleeping",
 }
 
-// WritePerfetto writes the timeline of a run in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. events are
-// the run's events, in order; deltas and logs may be missing: see [Recorder].
+// WritePerfetto writes the timeline of a run in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. The parameter "events" has the
+// run's events, in order; deltas and logs may be missing: see [Recorder].
 //
 // Each used slot of the run is a track, with the attempts that held the slot. Waits for a slot, for the next attempt and for a signal are on one
 // track, "waits". The critical path has its own track; its attempts have the category "critical" and another colour, and arrows connect them.

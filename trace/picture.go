@@ -10,8 +10,8 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// Reduced removes an edge if a longer path leads from its source to its target, and the edge is plain, has no label and delivers nothing by
-	// name. The result is the transitive reduction of the graph, plus the edges that carry information.
+	// Reduced removes an edge that adds no information: the edge is plain, has no label and delivers nothing by name, and a longer path leads from
+	// its source to its target. The result is the transitive reduction of the graph, plus the edges that carry information.
 	Reduced bool
 	// LeftToRight draws from left to right instead of from top to bottom.
 	LeftToRight bool

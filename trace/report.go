@@ -22,8 +22,8 @@ type Report struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // the cause for which the whole run was stopped
-	// StopRequest names who requested the stop of the run, and the reason. RedriveRequest contains the same for the redrive. Each is nil if there was no
-	// such request.
+	// StopRequest names who requested the stop of the run, and the reason. RedriveRequest names who requested the redrive, and the reason. Each is
+	// nil if there was no such request.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -72,8 +72,8 @@ type Step struct {
 	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node on the path could start. It usually ends when this node ends. If the next node waited for a slot, it
-	// ends when the attempt that held the slot ends.
+	// Duration is the time until the next node on the path could start. This time usually ends when this node ends. If the next node waited for a
+	// slot, the time ends when the attempt that held the slot ends.
 	Duration time.Duration `json:"duration_ns"`
 	// Wait is the time for which the node was ready without a slot.
 	Wait time.Duration `json:"wait_ns"`
@@ -119,8 +119,7 @@ func said(q kahn.Request) *kahn.Request {
 	return &q
 }
 
-// NewReport returns the report of a run. events are the run's events, in order; deltas and logs may be missing: see
-// [Recorder].
+// NewReport returns the report of a run. The parameter "events" has the run's events, in order; deltas and logs may be missing: see [Recorder].
 func NewReport(res *kahn.Result, events []event.Event) *Report {
 	if res == nil {
 		res = &kahn.Result{} // the run did not begin

@@ -34,7 +34,7 @@ type life struct {
 	lastInside             int           // for a composite: the inner node that ended last, or -1
 	first, last            int           // the indices of the node's first and last spans, if the node has started
 	current                int           // the span that has not ended, or -1
-	waiting                waitKind      // what the node waits for; since is the time when the wait began
+	waiting                waitKind      // what the node waits for; the wait began at the time "since"
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led maps the id of an event that may be the Parent of other events to the constraint that the event sets. An event of a node sets that node;
-	// the start of a wave sets the last node that ended before the wave.
+	// led maps the id of an event that may be the Parent of other events to the constraint that the event sets. The constraint of a node's event
+	// names this node. The constraint of the start of a wave names the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }

@@ -189,8 +189,8 @@ func (f *flow) reach(src *source) (_ *source, ok bool) {
 	return in, true
 }
 
-// path returns the name of the value in graphs nested in its own graph: for a root input its name, for a node its path, such as "/S/x"
-// for x in the sub-pipeline S.
+// path returns the name under which nested graphs get the value. This is the name of a root input, or the path of a node, such as "/S/x" for x in
+// the sub-pipeline S.
 func (src *source) path() string {
 	if src.input && !src.item {
 		return src.id

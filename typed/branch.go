@@ -79,7 +79,7 @@ func (c Choice[K]) branch(label string) *Block {
 
 const defaultCase = "default"
 
-// choose makes the output of a node a choice. answer returns the label of the branch that an output takes.
+// choose makes the output of a node a choice. The function "answer" returns the label of the branch that an output takes.
 func (src *source) choose(how choice, answer func(out any) string) bool {
 	switch {
 	case src == nil:

@@ -28,8 +28,8 @@
 //
 // # What becomes of a node
 //
-// A pipeline is lowered to a [kahn.Graph] with a node for each function, named by its id. Stores, events, pictures, limits, retries, test
-// mode and package kahntest see that graph, and treat it like any other.
+// A pipeline becomes a [kahn.Graph] that has a node for each function, with the id of the function. Stores, events, pictures, limits, retries,
+// test mode and package kahntest see that graph, and treat it like any other.
 //
 // A node runs when all of its values exist. A value may be missing for three reasons:
 //

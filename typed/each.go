@@ -24,11 +24,11 @@ type Items[A any] struct {
 	Estimate func(item A) time.Duration
 }
 
-// Each adds a node that calls f once for each item of a list. vals has the results in list order; a failed or skipped item has no result.
-// errs is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no result. [Filled]
-// puts the results at the places of their items. opts is empty, or a single Items. If more items fail than the Items tolerate, the node
-// fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items that
-// have no result.
+// Each adds a node that calls f once for each item of a list. The value "vals" has the results in list order; a failed or skipped item has no
+// result. The value "errs" is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no
+// result. [Filled] puts the results at the places of their items. opts is empty, or a single Items. If more items fail than the Items tolerate,
+// the node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the
+// items that have no result.
 //
 // Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key apply to each item.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {

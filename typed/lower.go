@@ -58,8 +58,8 @@ func (f *flow) end() kahn.Node {
 // skipped. So a node in a branch needs an edge from the condition only if none of its predecessors is in the branch.
 //
 // An Either follows nodes of its own block and of branches in it; it has no value if none of these nodes has a value. A Try in a branch also
-// checks whether the branch was taken. Otherwise the Try would run in a branch that was not taken, if a failure elsewhere stopped the tried
-// node.
+// checks whether the branch was taken. Otherwise, if a failure elsewhere stopped the tried node, the Try would run although its branch was not
+// taken.
 func (src *source) connect() {
 	n := &src.node
 	plain := slices.Concat(src.takes, src.after)

@@ -83,9 +83,8 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values the goroutine may be in front of the loop
-// over the result: see [Pipe]. If seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as
-// words into sentences.
+// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values may wait for the loop over the result: see
+// [Pipe]. If seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as words into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p, err := newPipe[T](ctx, Stage{Ahead: ahead})

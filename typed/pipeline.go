@@ -21,8 +21,8 @@ type Pipeline[T any] struct {
 }
 
 // New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan], and so each function that
-// runs the pipeline, reports all mistakes that the compiler cannot find, in one *kahn.GraphError. errors.Is finds [ErrElsewhere],
-// [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile in it.
+// runs the pipeline, reports all mistakes that the compiler cannot find, in one *kahn.GraphError. In this error errors.Is finds [ErrElsewhere],
+// [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 	build := &building{name: name, types: kahn.Types{}}
 	top := newFlow(build, nil)
@@ -187,7 +187,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	const most = 5
 	format, args := "result %q: %w: %s", []any{n.ID, kahn.ErrNoValue, text}
 	failures := 0
-	for other := range res.Nodes() { // including failures that a Try has caught: nodes that need such a value were skipped because of them
+	for other := range res.Nodes() { // including failures that a Try has caught, since nodes that need the failed node's value were skipped
 		if other.Status != kahn.Failed {
 			continue
 		}

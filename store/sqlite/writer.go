@@ -89,8 +89,9 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take returns the error of the request own, which the caller has made. If lead is set, own is the leader, and take first performs all requests
-// in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
+// take returns the error of the caller's request, which is the parameter "own". If the parameter "lead" is set, this request is the leader, and
+// take first performs all requests in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the
+// leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
@@ -137,7 +138,7 @@ func (w *writer) open(ctx context.Context, until time.Time) error {
 	}
 }
 
-// handOver ends the lead. The caller holds the lock.
+// handOver makes the first request in the line the leader. If the line is empty, nothing leads any more. The caller holds w.mu.
 func (w *writer) handOver() {
 	if w.led = len(w.line) > 0; w.led {
 		w.line[0].turn <- true
@@ -145,8 +146,8 @@ func (w *writer) handOver() {
 }
 
 // perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
-// commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does not
-// repeat the requests; their callers may.
+// commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does not repeat the
+// requests. Their callers may repeat them.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
@@ -190,7 +191,7 @@ func (w *writer) close(last func() error) error {
 	return errors.Join(err, w.disconnect())
 }
 
-// disconnect closes the connection, and first its statements, since SQLite keeps the database open as long as there are statements.
+// disconnect closes the statements and then the connection, since SQLite keeps the database open as long as there are statements.
 func (w *writer) disconnect() (err error) {
 	for _, s := range w.stmts {
 		err = errors.Join(err, s.Close())
