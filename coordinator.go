@@ -812,7 +812,7 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	}
 	value, ok := got.(T)
 	if _, takesNil := any(&value).(*any); !ok && !takesNil {
-		return value, fmt.Errorf("%w: GraphCalls has answered %s of node %s with %T, not %T", ErrBadValue, field, quoteID(r.path(ref)), got, value)
+		return value, fmt.Errorf("%w: GraphCalls has returned a %T for %s of node %s, not a %T", ErrBadValue, got, field, quoteID(r.path(ref)), value)
 	}
 	return value, nil
 }

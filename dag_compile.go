@@ -465,10 +465,10 @@ func (c *compiler) checkNode(i int) {
 		}
 	}
 	if n.Memo == "" && len(n.Files) > 0 {
-		bad(ErrBadValue, "Files", "it has Files, and no Memo: they are a part of the key by which its output is kept")
+		bad(ErrBadValue, "Files", "it has Files but no Memo: Files are a part of the key of a memoized output")
 	}
 	if n.Memo == "" && (n.MemoName != "" || n.MemoKey != nil) {
-		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey, and no Memo: without a version its output is not kept")
+		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey but no Memo: without a version its output is not kept")
 	}
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
 		bad(ErrBadValue, "", "a gate has no step whose inputs or output could be judged")

@@ -168,7 +168,7 @@ func (c *compiler) branches() {
 	slices.Sort(late)
 	for _, r := range slices.Compact(late) {
 		if n := p.node(r); !c.isPruned && isGate(n) && n.Gate != nil && n.Gate.Timeout > 0 && n.Gate.OnTimeout == GateFail && len(n.declaredChoices()) == 0 {
-			c.warn(problemOf(n.ID, "Gate.OnTimeout", "%w: when its time is up the gate fails, and the edge labelled %q is not taken: set OnTimeout to %v", ErrBadValue, timeoutLabel, GateLabel))
+			c.warn(problemOf(n.ID, "Gate.OnTimeout", "%w: when its timeout passes, the gate fails, so the edge labelled %q is never taken: set OnTimeout to %v", ErrBadValue, timeoutLabel, GateLabel))
 		}
 	}
 	if !c.b.Lay() {
@@ -293,7 +293,7 @@ func (c *compiler) group() {
 	byName := make(map[string]int32, len(c.g.Groups))
 	for i, g := range c.g.Groups {
 		if g.Limit == 0 && g.Rate == (Rate{}) && !g.CancelOnFailure {
-			w := newProblem("group %s: %w: it does nothing, unless Runner.Shared bounds it: it has neither a limit nor a rate, and no failure in it stops the others", quoteID(g.Name), ErrBadValue)
+			w := newProblem("group %s: %w: the group has no effect unless Runner.Shared bounds it: it has no limit and no rate, and a failure in it does not stop its other nodes", quoteID(g.Name), ErrBadValue)
 			w.Field, w.group = fmt.Sprintf("Groups[%d]", i), g.Name
 			c.warn(w)
 		}

@@ -52,7 +52,7 @@ var (
 	ErrNoValue = errors.New("no value")
 	// ErrHandlers is returned by a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled, for example by a refund:
 	// see [DespiteHandlers].
-	ErrHandlers = errors.New("failures were answered")
+	ErrHandlers = errors.New("failures were handled")
 	// ErrTooEarly is returned if a node reads the input of a source that had not ended when an early join started the node. The error names the
 	// source, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")

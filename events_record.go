@@ -390,7 +390,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 // emit publishes a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
 	if s.flags&stepUndo != 0 {
-		r.logStep(s, slog.LevelWarn, "a compensation has no output, of which Emit could publish a piece: use Log")
+		r.logStep(s, slog.LevelWarn, "Emit is not for compensations, which have no output: use Log")
 		return
 	}
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })

@@ -225,7 +225,7 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	case x.plan.Hash() == hash && d == nil:
 		return false, nil
 	case d == nil:
-		return false, fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+		return false, fmt.Errorf("%w: the step has returned a graph with the hash %s, not %s as before", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
 	case x.plan.Hash() != hash:
 		x.back = new(again).takeBackInside(kept, key)
 		return true, nil
@@ -403,7 +403,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	n := cloneNodes([]nodeState{*r.extras[ref].kept})[0]
 	r.st.Unlock()
 	if hash := n.Inside.Expanded; x.plan.Hash() != hash {
-		return fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+		return fmt.Errorf("%w: the step has returned a graph with the hash %s, not %s as before", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
 	}
 	n.Inside.end()
 	ended := &nodeState{ID: n.ID, Facts: machine.Facts{Status: Completed, Substituted: n.Substituted}, Attempts: n.Attempts, Inside: n.Inside}

@@ -291,7 +291,7 @@ func (c *compiler) checkChoices() {
 	})
 	for i, n := range c.g.nodes {
 		if list := labels[int32(i)]; len(list) > 0 && !slices.Contains(list, timeoutLabel) && !slices.Contains(list, defaultLabel) {
-			c.ofNode(n.ID, "Gate.OnTimeout", "%w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
+			c.ofNode(n.ID, "Gate.OnTimeout", "%w: the gate answers %q when its timeout passes, but no edge has this label, nor %q; its labels are %s",
 				ErrBadValue, timeoutLabel, defaultLabel, quoteList(list))
 		}
 	}
@@ -372,7 +372,7 @@ func badChoices(choices []string) string {
 		case choice == "" || strings.TrimSpace(choice) != choice:
 			return fmt.Sprintf("Choices: %s is empty or has space around it", quoteID(choice))
 		case choice == defaultLabel:
-			return fmt.Sprintf("Choices: %q is the branch of all other answers, and no answer", defaultLabel)
+			return fmt.Sprintf("Choices: %q is the branch of all other answers, so it cannot be a choice", defaultLabel)
 		case seen[choice]:
 			return fmt.Sprintf("Choices: %s is declared twice", quoteID(choice))
 		}

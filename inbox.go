@@ -147,7 +147,7 @@ func (in *inbox) unreadable() error {
 	}
 	err := in.unread[slices.Min(slices.Collect(maps.Keys(in.unread)))]
 	if more := len(in.unread) - 1; more > 0 {
-		err = fmt.Errorf("%w; so do %d others", err, more)
+		err = fmt.Errorf("%w; further requests that cannot be read: %d", err, more)
 	}
 	return err
 }

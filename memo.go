@@ -821,7 +821,7 @@ func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	}
 	e, err := decodeMemo(s.run.cfg.codec, data)
 	if err != nil {
-		s.Log(slog.LevelWarn, "memo: the entry "+key+" of the cache is damaged, and counts as none: "+errorText(err))
+		s.Log(slog.LevelWarn, "memo: the entry "+key+" of the cache is damaged, so the step runs: "+errorText(err))
 		return memoEntry{}, nil
 	}
 	return e, nil
@@ -871,7 +871,7 @@ func encodeMemo(codec Codec, e memoEntry) ([]byte, error) {
 func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	head, text, _ := bytes.Cut(data, []byte("\n"))
 	if sum := sha256.Sum256(text); string(head) != hex.EncodeToString(sum[:]) {
-		return e, fmt.Errorf("%w: its checksum is another one", ErrBadValue)
+		return e, fmt.Errorf("%w: its checksum does not match", ErrBadValue)
 	}
 	var x entryJSON
 	if err := json.Unmarshal(text, &x); err != nil {

@@ -184,7 +184,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 		return
 	}
 	if !(amount > 0) || math.IsInf(amount, 0) || name == "" || len(name) > maxUsageName || !utf8.ValidString(name) {
-		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: it has used %v of %s", ErrBadValue, amount, quoteID(name)))
+		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: Use(%s, %v): an amount must be positive and finite, and a name must be UTF-8 of 1 to %d bytes", ErrBadValue, quoteID(name), amount, maxUsageName))
 		return
 	}
 	root := r.outermost()
@@ -197,7 +197,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 	total := root.usage()
 	if _, known := total.live[name]; !known && len(total.live) >= maxUsageNames {
 		r.st.Unlock()
-		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: a run uses at most %d names, without %s", ErrBadValue, maxUsageNames, quoteID(name)))
+		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: Use(%s): a run has at most %d usage names", ErrBadValue, quoteID(name), maxUsageNames))
 		return
 	}
 	total.live[name] += amount

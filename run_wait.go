@@ -192,7 +192,7 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 }
 
 // ErrSignalConflict is matched by the error of a signal whose [Decision].ID was already used with another value.
-var ErrSignalConflict = errors.New("the id of the signal came with another value")
+var ErrSignalConflict = errors.New("the id of the signal was used with another value")
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id,
 // its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that

@@ -667,7 +667,7 @@ func (y Why) String() string {
 	case WhyStopping:
 		text := "it was asked to stop"
 		if y.Until.IsZero() {
-			text = "it is left to finish"
+			text = "it may finish"
 		}
 		if y.Err != nil {
 			text += ": " + errorText(y.Err)
@@ -736,13 +736,13 @@ func (b Bound) String() string {
 func (y Why) held(nodes string) string {
 	switch {
 	case y.Compensation == CompensationRunning && nodes == "":
-		return "it waits until what was done is undone"
+		return "it waits for compensations"
 	case y.Compensation == CompensationRunning:
-		return "it waits until what was done is undone, now by " + nodes
+		return "it waits for compensations, now of " + nodes
 	case y.Kind == WhyWaiting:
 		return "it waits for " + nodes
 	case nodes == "":
-		return "the run was left: nothing begins in this life"
+		return "the run was left: nothing more starts in this process"
 	}
 	return "nothing else is started as long as " + nodes + " waits for a signal"
 }
@@ -756,7 +756,7 @@ func (y Why) undone() string {
 		return "; it was undone"
 	case CompensationFailed:
 		if y.CompensationErr == nil {
-			return "; not all of what it has done could be undone"
+			return "; its effects could not all be undone"
 		}
 		return "; it could not be undone: " + errorText(y.CompensationErr)
 	}

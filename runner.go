@@ -638,7 +638,7 @@ func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait
 }
 
 // ErrKeyConflict is matched by the error of a run whose idempotency key was already used for another graph or other inputs.
-var ErrKeyConflict = errors.New("idempotency key was used for something else")
+var ErrKeyConflict = errors.New("idempotency key was used for another graph or other inputs")
 
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the SHA-256, in hex, of the workflow's
 // id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map both

@@ -250,13 +250,17 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	case len(s.Workflows) == 0:
 		return nil, fmt.Errorf("%w: Serve without Workflows", ErrBadOption)
 	case s.Poll < 0:
-		return nil, fmt.Errorf("%w: Serve: Poll %v", ErrBadOption, s.Poll)
+		return nil, fmt.Errorf("%w: Serve: Poll %v is negative", ErrBadOption, s.Poll)
 	case s.KeyRuns < 0:
 		return nil, fmt.Errorf("%w: Serve: KeyRuns %d is negative", ErrBadOption, s.KeyRuns)
 	case s.PruneEvery < 0:
-		return nil, fmt.Errorf("%w: Serve: PruneEvery %v", ErrBadOption, s.PruneEvery)
-	case unitless(s.Poll) || unitless(s.PruneEvery) || unitless(s.RestAfter):
-		return nil, fmt.Errorf("%w: Serve: Poll %v, PruneEvery %v, RestAfter %v: a time below 1 ms; is its unit missing?", ErrBadOption, s.Poll, s.PruneEvery, s.RestAfter)
+		return nil, fmt.Errorf("%w: Serve: PruneEvery %v is negative", ErrBadOption, s.PruneEvery)
+	case unitless(s.Poll):
+		return nil, tooShort("Poll", s.Poll)
+	case unitless(s.PruneEvery):
+		return nil, tooShort("PruneEvery", s.PruneEvery)
+	case unitless(s.RestAfter):
+		return nil, tooShort("RestAfter", s.RestAfter)
 	case s.Poll == 0:
 		s.Poll = defaultPoll
 		if notifies {
@@ -297,6 +301,11 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 // unitless reports whether a time is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
 func unitless(d time.Duration) bool { return 0 < d && d < time.Millisecond }
 
+// tooShort returns the error for a time that is unitless.
+func tooShort(name string, d time.Duration) error {
+	return fmt.Errorf("%w: Serve: %s %v is below 1 ms; is its unit missing?", ErrBadOption, name, d)
+}
+
 // add adds a version of a workflow.
 func (v *serving) add(w Workflow) error {
 	p, err := w.Graph.compiled()
@@ -308,10 +317,10 @@ func (v *serving) add(w Workflow) error {
 		return err
 	}
 	if c.runID != "" || c.inputs != nil || c.fired != nil || c.from != nil || c.redrive || c.fork || c.signals != nil {
-		return fmt.Errorf("%w: Serve: workflow %s has an option that is about one run alone", ErrBadOption, quoteID(p.name))
+		return fmt.Errorf("%w: Serve: workflow %s has an option for a single run", ErrBadOption, quoteID(p.name))
 	}
 	if unitless(c.leaseTime) {
-		return fmt.Errorf("%w: Serve: workflow %s: Lease: the time %v is below 1 ms; is its unit missing?", ErrBadOption, quoteID(p.name), c.leaseTime)
+		return tooShort(fmt.Sprintf("workflow %s: Lease: the time", quoteID(p.name)), c.leaseTime)
 	}
 	of := v.loads[p.name]
 	switch {
@@ -321,7 +330,7 @@ func (v *serving) add(w Workflow) error {
 		of = &workload{most: w.MaxRuns}
 		v.loads[p.name] = of
 	case of.most != w.MaxRuns:
-		return fmt.Errorf("%w: Serve: workflow %s has the MaxRuns %d and %d; its versions share one", ErrBadOption, quoteID(p.name), of.most, w.MaxRuns)
+		return fmt.Errorf("%w: Serve: the versions of workflow %s have the MaxRuns %d and %d, but share one bound", ErrBadOption, quoteID(p.name), of.most, w.MaxRuns)
 	}
 	own := byDefault[1]
 	if err := own.apply(w.Options); err != nil {
@@ -352,7 +361,7 @@ func (v *serving) add(w Workflow) error {
 	for _, part := range plans {
 		q := store.Queue{Workflow: p.name, Plan: part.Hash()}
 		if other := v.versions[q]; other != nil && other != x {
-			return fmt.Errorf("%w: Serve: workflow %s is there twice with the plan %s", ErrBadOption, quoteID(q.Workflow), q.Plan)
+			return fmt.Errorf("%w: Serve: workflow %s is listed twice with the plan %s", ErrBadOption, quoteID(q.Workflow), q.Plan)
 		}
 		v.versions[q] = x
 		v.announced.Queues = append(v.announced.Queues, q)
@@ -363,7 +372,7 @@ func (v *serving) add(w Workflow) error {
 	}
 	if c.owner != "" {
 		if other := v.announced.Owner; other != "" && other != c.owner {
-			return fmt.Errorf("%w: Serve: the owners %s and %s; a process has one", ErrBadOption, quoteID(other), quoteID(c.owner))
+			return fmt.Errorf("%w: Serve: the workflows have the owners %s and %s, but a process has only one", ErrBadOption, quoteID(other), quoteID(c.owner))
 		}
 		v.announced.Owner = c.owner
 	}
@@ -475,7 +484,7 @@ func signalOnce(c chan struct{}) {
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
-		v.outdated = fmt.Errorf("nothing new is begun, and Serve returns when the runs in flight here have ended: %w", err)
+		v.outdated = fmt.Errorf("no more runs begin here, and Serve returns when its runs have ended: %w", err)
 		v.report("", store.Queue{}, v.outdated)
 		return nil
 	}

@@ -116,11 +116,11 @@ func TestServeLogsWarnings(t *testing.T) {
 func TestServeWithoutUnits(t *testing.T) {
 	t.Parallel()
 	for want, set := range map[string]func(s *kahn.Service){
-		"Poll 5ns":             func(s *kahn.Service) { s.Poll = 5 },
-		"RestAfter 5ns":        func(s *kahn.Service) { s.RestAfter = 5 },
-		"PruneEvery 60ns":      func(s *kahn.Service) { s.PruneEvery = 60 },
-		"Lease: the time 30ns": func(s *kahn.Service) { s.Workflows[0].Options = []kahn.Option{kahn.Lease("", 30)} },
-		"keeps runs for 30ns":  func(s *kahn.Service) { s.Retention = []store.Retention{{For: 30}} },
+		"Serve: Poll 5ns is":        func(s *kahn.Service) { s.Poll = 5 },
+		"Serve: RestAfter 5ns is":   func(s *kahn.Service) { s.RestAfter = 5 },
+		"Serve: PruneEvery 60ns is": func(s *kahn.Service) { s.PruneEvery = 60 },
+		"Lease: the time 30ns":      func(s *kahn.Service) { s.Workflows[0].Options = []kahn.Option{kahn.Lease("", 30)} },
+		"keeps runs for 30ns":       func(s *kahn.Service) { s.Retention = []store.Retention{{For: 30}} },
 	} {
 		s := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Kind: kahn.KindGate})}}}
 		set(&s)

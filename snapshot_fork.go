@@ -273,8 +273,7 @@ func refuseUndecided(nodes []nodeState) error {
 	if len(list) > 1 {
 		more = fmt.Sprintf(" and %d more", len(list)-1)
 	}
-	return fmt.Errorf("%w: it is unknown whether what node %s%s did is undone: repeat the compensation, or declare it done, before a redrive, or give DespiteHandlers if the node is to be "+
-		"performed again all the same", ErrCompensation, quoteID(list[0]), more)
+	return fmt.Errorf("%w: it is not known whether the effects of node %s%s are undone: first repeat the compensation, or declare it done, or give DespiteHandlers to run the node again", ErrCompensation, quoteID(list[0]), more)
 }
 
 // noItems reports whether a node is a map whose list was empty.
@@ -335,7 +334,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			case err != nil || k < 1 || k > in.Iteration || strconv.Itoa(k) != digits || inside && k < in.Iteration && !inner.leads(name):
 				return nil, unknown(rest)
 			case inside && k < in.Iteration:
-				return nil, fmt.Errorf("%w: %s: nothing is known of the nodes of an iteration that another has followed: name the iteration", ErrBadOption, quoteID(prefix+n.ID+rest))
+				return nil, fmt.Errorf("%w: %s: a node can be named only in the last iteration: name the whole iteration instead", ErrBadOption, quoteID(prefix+n.ID+rest))
 			case !inside && (back == 0 || k < back):
 				back = k
 			}
@@ -343,7 +342,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 		}
 		switch {
 		case back > 1 && back < in.Iteration && len(in.Collected) < back-1:
-			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is not known any more, unless Loop.Collect keeps it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
+			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is no longer known, since Loop.Collect does not keep it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
 		case !in.Due.IsZero(): // the loop pauses before an iteration, so the named nodes have not run yet
@@ -443,7 +442,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 		case !ok:
 			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(prefix+n.ID), n.Status)
 		case at[ref] != nil:
-			return nil, fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(prefix+n.ID))
+			return nil, fmt.Errorf("%w: snapshot: node %s occurs twice", ErrBadValue, quoteID(prefix+n.ID))
 		}
 		at[ref] = n
 	}
@@ -690,7 +689,7 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 			if _, _, ok := p.part(name, nil); !ok {
 				return nil, p.unknownPath("", name)
 			}
-			return nil, fmt.Errorf("%w: %s: no compensation of it has failed", ErrUnknownNode, quoteID(name))
+			return nil, fmt.Errorf("%w: %s: its compensation has not failed", ErrUnknownNode, quoteID(name))
 		}
 	}
 	if len(x.paths) == 0 {

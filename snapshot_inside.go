@@ -72,7 +72,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	}
 	if !in.Due.IsZero() {
 		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
-			return nil, fmt.Errorf("%w: snapshot: node %s pauses", ErrBadValue, quoteID(prefix+n.ID))
+			return nil, fmt.Errorf("%w: snapshot: node %s cannot pause", ErrBadValue, quoteID(prefix+n.ID))
 		}
 		h = &held{within: n, ref: ref}
 		return h, h.holdPast(p.sub(ref), prefix)
@@ -81,7 +81,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	if node.Map != nil {
 		if list == nil {
 			if in.Items > len(in.Nodes) { // a map that has ended has the states of all its items
-				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
+				return nil, fmt.Errorf("%w: snapshot: node %s has %d items, but not the states of all of them", ErrBadValue, quoteID(prefix+n.ID), in.Items)
 			}
 			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
 			list.keep(n)
@@ -89,7 +89,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 		inner = list.plan
 	}
 	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
-		return nil, fmt.Errorf("%w: snapshot: what is inside node %s", ErrBadValue, quoteID(prefix+n.ID))
+		return nil, fmt.Errorf("%w: snapshot: the state of the nodes inside node %s is not valid", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	if h, err = holdGraph(inner, ref, n, prefix); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (h *held) holdPast(inner *Plan, prefix string) error {
 	for i := range n.Inside.Past {
 		in := &n.Inside.Past[i]
 		if in.Iteration != i+1 || in.Iteration >= n.Inside.Iteration || in.Items != 0 || in.Expanded != "" || !in.Due.IsZero() {
-			return fmt.Errorf("%w: snapshot: iteration %d of node %s", ErrBadValue, in.Iteration, quoteID(prefix+n.ID))
+			return fmt.Errorf("%w: snapshot: iteration %d of node %s is not valid", ErrBadValue, in.Iteration, quoteID(prefix+n.ID))
 		}
 		past := &nodeState{ID: n.ID, Facts: machine.Facts{Status: Completed, Substituted: n.Substituted}, Attempts: n.Attempts, Inside: in}
 		held, err := holdGraph(inner, h.ref, past, prefix)

@@ -531,13 +531,13 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, name, n.Status)
 		}
 		if _, twice := h.at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
-			return nil, fmt.Errorf("%w: snapshot: node %s in status %v", ErrBadValue, name, n.Status)
+			return nil, fmt.Errorf("%w: snapshot: node %s occurs twice, or cannot be %v", ErrBadValue, name, n.Status)
 		}
 		if n.Status == Suspended && n.Wait == nil {
 			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, name)
 		}
 		if !n.sound(p, ref) {
-			return nil, fmt.Errorf("%w: snapshot: what is said of node %s, which is %v", ErrBadValue, name, n.Status)
+			return nil, fmt.Errorf("%w: snapshot: the state of node %s contradicts its status, %v", ErrBadValue, name, n.Status)
 		}
 		h.at[ref] = i
 		h.refs = append(h.refs, ref)
@@ -630,7 +630,7 @@ func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expande
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
-		return fmt.Errorf("%w: snapshot: what is inside node %s", ErrBadValue, quoteID(prefix+n.ID))
+		return fmt.Errorf("%w: snapshot: the state of the nodes inside node %s is not valid", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	kept := *n
 	kept.Inside = kept.Inside.clone() // the copy may be needed after the file is no longer used

@@ -500,7 +500,7 @@ func (list handledNodes) refusal() error {
 			b.WriteString(", and would be kept")
 		}
 	}
-	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
+	return fmt.Errorf("%w: %s: nothing undoes the effects of a handler: begin another run, or give DespiteHandlers to run the failed nodes again anyway", ErrHandlers, b.String())
 }
 
 // handled appends the handlers because of which a redrive or a fork is refused, at every depth: see DespiteHandlers. before is set for a fork that

@@ -691,7 +691,7 @@ func (form *replyForm) error(x *values) error {
 	case form.RateLimit:
 		err = RateLimited(err, form.RetryAfter)
 	case err == nil && (form.Permanent || form.AbortRun || form.NoEffect || form.RetryAfter != 0):
-		x.failed("error", "", fmt.Errorf("%w: there is none that is permanent, aborts the run, has had no effect, or is to be retried", ErrBadValue))
+		x.failed("error", "", fmt.Errorf("%w: the reply has no error, so permanent, abort_run, no_effect and retry_after must not be set", ErrBadValue))
 		return nil
 	}
 	if form.NoEffect {

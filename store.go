@@ -710,19 +710,19 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Stop != nil:
 		return fmt.Errorf("%w: run %s is being stopped", ErrFinished, quoteID(file.Run))
 	case file.Undoing != nil && file.Undoing.Status != RunPending:
-		return fmt.Errorf("%w: run %s undoes what its nodes have done", ErrFinished, quoteID(file.Run))
+		return fmt.Errorf("%w: run %s is undoing its nodes", ErrFinished, quoteID(file.Run))
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
 	// A composite undoes the nodes inside it before its next attempt, although the run itself is not being undone.
 	if list := undecided(nil, file.Nodes, ""); len(list) > 0 {
-		return fmt.Errorf("%w: run %s undoes what node %s has done, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
+		return fmt.Errorf("%w: run %s is undoing node %s, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
 	return nil
 }
 
 func otherWorkflow(run, workflow string, p *Plan) error {
-	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
+	return fmt.Errorf("%w: run %s belongs to workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
 }
 
 // adoption compares the run's nodes with the nodes of the plan.

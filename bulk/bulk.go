@@ -199,7 +199,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 	}
 	check := func(r *store.Run) error {
 		if r.Workflow != p.Name() {
-			return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", kahn.ErrGraphChanged, foreign.Quote(r.ID), foreign.Quote(r.Workflow), foreign.Quote(p.Name()))
+			return fmt.Errorf("%w: run %s belongs to workflow %s, not %s", kahn.ErrGraphChanged, foreign.Quote(r.ID), foreign.Quote(r.Workflow), foreign.Quote(p.Name()))
 		}
 		return nil
 	}

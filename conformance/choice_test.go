@@ -291,7 +291,7 @@ func TestChoicesCompile(t *testing.T) {
 		{"a step", of(kahn.Node{ID: "?", Routes: true}, "red"), []string{"blue"}, kahn.ErrBadEdge, `the label "blue" can never match: the choices of "?" are "red"`},
 		{"a gate", kahn.Node{ID: "?", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"approved"}}}, []string{"rejcted"}, kahn.ErrBadEdge, `did you mean "rejected"?`},
 		{"a timeout without an edge", timed(), []string{"go"}, kahn.ErrBadValue,
-			`node "?": bad value: the gate answers "timeout" when its time is up, but no edge has this label, nor "default"; its labels are "go"`},
+			`node "?": bad value: the gate answers "timeout" when its timeout passes, but no edge has this label, nor "default"; its labels are "go"`},
 		{"a timeout with its edge", timed("go"), []string{"go", "timeout"}, nil, ""},
 		{"a timeout with a default", timed(), []string{"go", "default"}, nil, ""},
 		{"a timeout without branches", timed(), nil, nil, ""},

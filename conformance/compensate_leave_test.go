@@ -237,8 +237,8 @@ func TestCompensatingRunIsNotAdopted(t *testing.T) {
 		name, words string
 		g           *kahn.Graph
 	}{
-		{"a run", `run "r" undoes what its nodes have done`, graph(pay, ship)},
-		{"a sub-graph between two attempts", `run "r" undoes what node "S/pay" has done`, graph(retried)},
+		{"a run", `run "r" is undoing its nodes`, graph(pay, ship)},
+		{"a sub-graph between two attempts", `run "r" is undoing node "S/pay"`, graph(retried)},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			s := new(store.Memory)

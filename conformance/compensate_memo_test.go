@@ -127,6 +127,6 @@ func TestCompensationsLogAndEmit(t *testing.T) {
 				said = append(said, string(e.Type))
 			}
 		}
-		require.Equal(t, []string{"paid", "node.compensating", "the bank is slow", "a compensation has no output, of which Emit could publish a piece: use Log", "node.compensated"}, said)
+		require.Equal(t, []string{"paid", "node.compensating", "the bank is slow", "Emit is not for compensations, which have no output: use Log", "node.compensated"}, said)
 	}
 }

@@ -25,7 +25,7 @@ func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 		`in "S": node "inner": bad value: group "pool" is not declared (there is "own", "net"); declare it in Groups`,
 		`in "S": edge "?" -> "inner": bad edge: the label "rde" can never match: the choices of "?" are "red"; did you mean "red"?`,
 		`edge "?" -> "yes": bad edge: the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`,
-		`node "gate": bad value: the gate answers "timeout" when its time is up, but no edge has this label, nor "default"; its labels are "approved"`,
+		`node "gate": bad value: the gate answers "timeout" when its timeout passes, but no edge has this label, nor "default"; its labels are "approved"`,
 	}
 	for name, row := range map[string]struct {
 		other kahn.Node

@@ -526,7 +526,7 @@ func TestRedriveFromAForgottenIteration(t *testing.T) {
 	require.NoError(t, err)
 	_, err = kahn.Execute(t.Context(), g, nop, kahn.Redrive(res.Snapshot(), []string{"L#4"}))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
-	require.ErrorContains(t, err, `the output of iteration 3 of loop "L" is not known any more`)
+	require.ErrorContains(t, err, `the output of iteration 3 of loop "L" is no longer known`)
 	for _, name := range []string{"L#1", "L#5"} {
 		_, err = kahn.Execute(t.Context(), g, nop, kahn.Redrive(res.Snapshot(), []string{name}))
 		require.NoError(t, err, name)

@@ -72,7 +72,7 @@ func TestGraphCalls(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }, GuardErrors: kahn.GuardFail})
 	_, err = kahn.Execute(t.Context(), g, do, odd)
 	require.ErrorIs(t, err, kahn.ErrBadValue)
-	require.ErrorContains(t, err, `GraphCalls has answered When of node "a" with string, not bool`)
+	require.ErrorContains(t, err, `GraphCalls has returned a string for When of node "a", not a bool`)
 	_, err = kahn.Execute(t.Context(), g, do, kahn.GraphCalls(nil))
 	require.True(t, errors.Is(err, kahn.ErrBadOption), "%v", err)
 }

@@ -143,7 +143,7 @@ func TestWhy(t *testing.T) {
 			{"b", kahn.WhyHeld, "nothing else is started as long as gate waits for a signal", nil},
 		}},
 		{name: "left", after: 30 * ms, act: (*kahn.Run).Leave, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b", "a"), kahn.Node{ID: "c", Do: takes(time.Second)}), asked: []asked{
-			{"b", kahn.WhyHeld, "the run was left: nothing begins in this life", nil},
+			{"b", kahn.WhyHeld, "the run was left: nothing more starts in this process", nil},
 		}},
 		{name: "checking", after: 10 * ms, g: graph(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { time.Sleep(20 * ms); return true, nil }}), asked: []asked{
 			{"a", kahn.WhyChecking, "it is being checked", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Idle, y.Status) }},
@@ -159,7 +159,7 @@ func TestWhy(t *testing.T) {
 			{"tidy", kahn.WhyOrder, "it waits for its turn after a", nil},
 		}},
 		{name: "stopping", after: 10 * ms, act: func(r *kahn.Run) { r.Cancel() }, opts: []kahn.Option{kahn.Drain}, g: graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "tidy", Cleanup: true, Timeout: 50 * ms, Do: takes(40 * ms)}), asked: []asked{
-			{"a", kahn.WhyStopping, "it is left to finish: run cancelled", nil},
+			{"a", kahn.WhyStopping, "it may finish: run cancelled", nil},
 			{"tidy", kahn.WhyCleanup, "it cleans up", func(t *testing.T, y kahn.Why) { require.Equal(t, 50*ms, since(y.Until)) }},
 		}},
 		{name: "stopping because of a failure", after: 10 * ms, g: graph(kahn.Node{ID: "a", Do: stuck}, kahn.Node{ID: "b", Critical: true, Do: fails(5 * ms)}), asked: []asked{

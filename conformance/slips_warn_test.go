@@ -168,7 +168,7 @@ func TestWarningsOfTheWholeGraph(t *testing.T) {
 		g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, db}
 		return g
 	}
-	const bounds = `group "db": bad value: it does nothing, unless Runner.Shared bounds it: it has neither a limit nor a rate, and no failure in it stops the others`
+	const bounds = `group "db": bad value: the group has no effect unless Runner.Shared bounds it: it has no limit and no rate, and a failure in it does not stop its other nodes`
 	for _, c := range []struct {
 		name           string
 		g              *kahn.Graph
@@ -217,7 +217,7 @@ func TestWarningsOfExpansions(t *testing.T) {
 // warning.
 func TestWarningsOfTimeoutEdges(t *testing.T) {
 	t.Parallel()
-	const text = `node "g": bad value: when its time is up the gate fails, and the edge labelled "timeout" is not taken: set OnTimeout to label`
+	const text = `node "g": bad value: when its timeout passes, the gate fails, so the edge labelled "timeout" is never taken: set OnTimeout to label`
 	for name, row := range map[string]struct {
 		gate *kahn.Gate
 		want []string

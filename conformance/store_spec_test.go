@@ -112,7 +112,7 @@ func TestBegunRunKeepsWorkflow(t *testing.T) {
 
 	_, err = performOrder(t, db, renamed, "ship", answer)
 	require.ErrorIs(t, err, kahn.ErrGraphChanged)
-	require.ErrorContains(t, err, `run "r" is one of the workflow "order", not "orders"`)
+	require.ErrorContains(t, err, `run "r" belongs to workflow "order", not "orders"`)
 	after, err := db.Load(t.Context(), "r")
 	require.NoError(t, err)
 	require.Equal(t, before.Spec, after.Spec)

@@ -33,7 +33,7 @@ type answered struct {
 func (f *fault) Error() string { return f.Message }
 
 // errNoToken is the response to a request without the right token.
-var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "this needs the token of the page: the host has it from Options.Token, or from its log"}
+var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "the request needs the token of the page: the host sets it in Options.Token, or finds it in its log"}
 
 // passes reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
 func (f *fault) passes() bool {
@@ -74,7 +74,7 @@ var refusals = []refusal{
 }
 
 // errRefused stands for an error that is not in refusals, for example an error of a function of the host: see refusalOf.
-var errRefused = errors.New("the service has refused it")
+var errRefused = errors.New("the service refused the request")
 
 // refusalOf returns the first refusal that an error matches.
 func refusalOf(err error) refusal {

@@ -34,7 +34,7 @@ var (
 	runParam    = param{Name: "run", Required: true, Note: "id of the run"}
 	pathParam   = param{Name: "path", Required: true, Note: "path of the node, such as S/x, M[2] or L#1/x"}
 	insideParam = param{Name: "inside", Note: "path of the composite to look into; without it the graph of the run"}
-	textParam   = param{Name: "q", Note: "text to look for, in any case"}
+	textParam   = param{Name: "q", Note: "text to look for; upper and lower case are equal"}
 )
 
 func limitParam(usual, most int) param {
@@ -66,7 +66,7 @@ func names[T interface {
 }
 
 // orPosted is the part of a description about actions on runs that another process performs.
-const orPosted = " For a run that another process performs it posts a request into the store, if that is a store.Inbox: the status of the answer is requested then, and the run lists the request until it has taken it."
+const orPosted = " If another process performs the run and the store is a store.Inbox, the request is stored for that process: the response then has the status requested, and the run lists the request until the process takes it."
 
 // routes are the endpoints, relative to the mount.
 var routes []route
@@ -80,7 +80,7 @@ func init() {
 		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},
 			compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, textParam,
-			{Name: "before", Note: "the cursor that a page has given for the next one"}, limitParam(50, 500),
+			{Name: "before", Note: "the cursor for the next page, from the page before"}, limitParam(50, 500),
 		}, reply: runsReply{}, serve: (*call).runs},
 		{method: "GET", path: "api/v1/run", summary: "One run.", params: []param{runParam}, reply: runRow{}, serve: (*call).run},
 		{method: "GET", path: "api/v1/graph", summary: "Nodes and edges of a run's graph, or of the graph inside a composite.", params: []param{runParam, insideParam}, reply: graphReply{}, serve: (*call).graph},
@@ -94,32 +94,32 @@ func init() {
 			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "of the input"},
 		}, media: "application/octet-stream", serve: (*call).value},
 		{method: "GET", path: "api/v1/log", action: ViewData, summary: "The log of a run: its events as lines.", params: []param{
-			runParam, {Name: "path", Note: "only lines of this node and of what is inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
+			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
 			afterParam("the id of the last event that was seen"), {Name: "before", Number: true, Most: math.MaxInt32, Note: "only lines of events below this id, the last ones of them; 0 without it"}, limitParam(200, 1_000),
 		}, reply: logReply{}, serve: (*call).log},
 		{method: "GET", path: "api/v1/logfile", action: ViewData, summary: "All lines of the log of a run, as a download.", params: []param{
-			runParam, {Name: "path", Note: "only lines of this node and of what is inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
-			{Name: "format", Choices: []string{"text", "jsonl"}, Note: "text without it; jsonl is a JSON object a line"},
+			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
+			{Name: "format", Choices: []string{"text", "jsonl"}, Note: "text without it; jsonl is one JSON object per line"},
 		}, media: "text/plain", serve: (*call).logFile},
 		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
-		{method: "GET", path: "api/v1/gates", summary: "What waits for people, in all runs or in one: gates, and runs of which a compensation has failed.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
+		{method: "GET", path: "api/v1/gates", summary: "What waits for people, in all runs or in one: gates, and runs with failed compensations.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
-			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
+			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "the beginning of the id"},
 			{Name: "key", Note: "only runs with this key; for clients that may view_data"},
 			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only runs that have not ended, and whose workflow and plan no live process works, one queue after the other"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},
-		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes are told, too"}}, media: "text/event-stream", serve: (*call).stream},
-		{method: "GET", path: "api/v1/redrive", summary: "What a redrive would run again; of a run that would continue, the nodes that have begun or are ready, or wait.", params: []param{
+		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes the stream also reports"}}, media: "text/event-stream", serve: (*call).stream},
+		{method: "GET", path: "api/v1/redrive", summary: "The nodes that a redrive would run again. If the run would continue instead: the nodes that have begun, are ready or wait.", params: []param{
 			runParam, {Name: "node", Many: true, Note: "paths of nodes to begin with; without it all that failed, were aborted or cancelled"},
-			{Name: "compensations", Choices: []string{string(undoAgain), string(undoByHand)}, Note: "what would be done about compensations that have failed; no node runs again then"}}, reply: previewReply{}, serve: (*call).preview},
-		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended, or undoes what could not be undone; or continues a run of the store that was left, or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: redriveReply{}, serve: (*call).redrive},
+			{Name: "compensations", Choices: []string{string(undoAgain), string(undoByHand)}, Note: "what to do about failed compensations; no node runs again then"}}, reply: previewReply{}, serve: (*call).preview},
+		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of an ended run again, or repeats its failed compensations; or continues a stored run that was left or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: redriveReply{}, serve: (*call).redrive},
 		{method: "GET", path: "api/v1/fork", summary: "What a fork would run. The other nodes keep their results.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes that run in any case"}}, reply: previewReply{}, serve: (*call).previewFork},
 		{method: "POST", path: "api/v1/fork", action: Redrive, summary: "Begins a new run with results of this one, which it does not change.", params: []param{runParam}, body: func() any { return &forkBody{} }, reply: runReply{}, serve: (*call).fork},
 		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},
 		{method: "POST", path: "api/v1/cancel", action: Cancel, summary: "Asks a run to stop: its cleanup nodes still run." + orPosted, params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).cancel},
 		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort},
-		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Ends a run as it stands, so that it can continue elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave, live: true},
+		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Leaves a run in its present state, so that it can continue elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave, live: true},
 		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode},
 		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry, live: true},
 		{method: "POST", path: "api/v1/start", action: Start, summary: "Starts a run of a workflow that the host has named.", params: []param{{Name: "workflow", Required: true, Note: "name of the workflow"}}, body: func() any { return &startBody{} }, reply: runReply{}, serve: (*call).start},

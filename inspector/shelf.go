@@ -137,7 +137,7 @@ func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapsho
 // Clients get one of these errors in place of an error of the store.
 var (
 	errNoAnswer = &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
-	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}
+	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "the stored run cannot be read"}
 )
 
 // storeFault returns the error that the client gets in place of an error of the store. It logs the store's error, unless that is

@@ -233,9 +233,9 @@ func (s *storedRun) isMap(path string) bool {
 // planNote says why the plan of a graph is unknown.
 func (s *storedRun) planNote() string {
 	if s.workflow != nil {
-		return "the step of a node has returned this graph, and the store does not have it."
+		return "a step returned this graph while the run was running, and the store does not keep such graphs."
 	}
-	return fmt.Sprintf("Options.Workflows does not have the workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
+	return fmt.Sprintf("Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
 // Nodes yields the stored results of the graph's nodes. Without a plan it leaves out idle nodes.

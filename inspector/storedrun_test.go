@@ -163,7 +163,7 @@ func TestStoredRunWithoutPlan(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Workflows, o.Runner, o.Store = nil, nil, noInbox{x.memory} })
 	row := get[runRow](x.desk, "api/v1/run", "run", "order 17")
-	require.Contains(t, row.Note, `Options.Workflows does not have the workflow "order" with the plan `)
+	require.Contains(t, row.Note, `Options.Workflows has no workflow "order" with the plan `)
 	require.Empty(t, row.Actions)
 	g := get[graphReply](x.desk, "api/v1/graph", "run", "order 17")
 	require.Equal(t, []any{true, 5, 0}, []any{g.Known, len(g.Nodes), len(g.Edges)})

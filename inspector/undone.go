@@ -27,7 +27,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	page, stored, err := c.storedTasks(max(limit, store.DefaultPage))
 	if err != nil {
-		reply.note("The store does not answer: runs of which a compensation has failed may be missing.")
+		reply.note("The store does not answer: runs with failed compensations may be missing.")
 	}
 	reply.Failed = stored
 	add := func(t undoTask) {

@@ -217,9 +217,9 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 	})
 	if err != nil {
 		_ = c.h.storeFault(c.r.Context(), err) // called for its side effect, a record in the log
-		reply.note("The store does not answer as a whole: gates of stored runs may be missing.")
+		reply.note("The store did not answer all queries: gates of stored runs may be missing.")
 	} else if !complete {
-		reply.note("Gates of further stored runs are not counted: a run has to be loaded for it.")
+		reply.note("Gates of further stored runs are not counted, since these runs are not loaded.")
 	}
 	slices.SortStableFunc(all, func(a, b restingWait) int {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Path, b.Path))

@@ -88,9 +88,9 @@ func (e Edge) wrong(nodes int) string {
 	case outside(e.From) || outside(e.To):
 		return fmt.Sprintf("leads from node number %d to %d of %d", e.From, e.To, nodes)
 	case e.Flags&set != 0 || e.standing != standsIn:
-		return "is one of another net"
+		return "belongs to another net"
 	case e.Flags&EdgeLabelled != 0 && (e.LabelID < 0 || e.LabelID >= MostLabels):
-		return fmt.Sprintf("has label number %d, not one from 0 to %d", e.LabelID, MostLabels-1)
+		return fmt.Sprintf("needs a label number from 0 to %d, not %d", MostLabels-1, e.LabelID)
 	}
 	return ""
 }

@@ -82,7 +82,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	}
 	for _, r := range slices.Sorted(maps.Keys(x.Keys)) {
 		if s.known(r) != nil {
-			return nil, fmt.Errorf("state snapshot: %w: what has a key is not a node", ErrBadValue)
+			return nil, fmt.Errorf("state snapshot: %w: a key belongs to no node", ErrBadValue)
 		}
 		s.BindKey(r, x.Keys[r])
 	}
@@ -124,12 +124,12 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	case x.Version != StateVersion:
 		return fmt.Errorf("%w: version %d is not known: this version of kahn reads %d", ErrBadValue, x.Version, StateVersion)
 	case x.Plan != s.net.fingerprint():
-		return fmt.Errorf("%w: it is of another plan", ErrGraphChanged)
+		return fmt.Errorf("%w: the snapshot is of another plan", ErrGraphChanged)
 	case took != s.waves:
-		return fmt.Errorf("%w: the mode is %s, and it was taken under %s", ErrBadValue, mode[s.waves], mode[took])
+		return fmt.Errorf("%w: the mode is %s, but the snapshot was taken under %s", ErrBadValue, mode[s.waves], mode[took])
 	case len(x.Words) != 8*n, len(x.Counters) != 3*len(s.wide), x.Stopped != CauseNone && !x.Stopped.stops(), x.Tier < -1 || x.Tier > s.net.TierCount(),
 		s.stateTimes == nil && len(x.Settled)+len(x.Decided) > 0, s.stateTimes != nil && (len(x.Settled) != n || len(x.Decided) != n):
-		return fmt.Errorf("%w: it is damaged", ErrBadValue)
+		return fmt.Errorf("%w: the snapshot is damaged", ErrBadValue)
 	}
 	for r := range s.words {
 		s.words[r] = binary.LittleEndian.Uint64(x.Words[8*r:]) &^ unsaved
@@ -161,7 +161,7 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	after.origin = maps.Clone(x.Origins)
 	for _, r := range x.Stopping {
 		if s.known(r) != nil {
-			return fmt.Errorf("%w: what stops is not a node", ErrBadValue)
+			return fmt.Errorf("%w: a stopping entry is not a node", ErrBadValue)
 		}
 	}
 	after.stopping = slices.Clone(x.Stopping)

@@ -135,10 +135,10 @@ func TestBuildRefusesValues(t *testing.T) {
 		{machine.NodeSpec{Upstream: 9}, edge(0, 1), `node "b": upstream policy UpstreamPolicy(9)`},
 		{machine.NodeSpec{Ports: -1}, edge(0, 1), `node "b": -1 parameters`},
 		{machine.NodeSpec{Flags: machine.FlagEarly}, edge(0, 1), `node "b": flags 0x20 are set by Build alone`},
-		{machine.NodeSpec{}, edge(0, 1, 0x80), "edge number 0 is one of another net"},
-		{machine.NodeSpec{}, taken, "edge number 0 is one of another net"},
-		{machine.NodeSpec{}, labelled(-1), "edge number 0 has label number -1, not one from 0 to 16777214"},
-		{machine.NodeSpec{}, labelled(math.MaxInt32), "edge number 0 has label number 2147483647, not one from 0 to 16777214"},
+		{machine.NodeSpec{}, edge(0, 1, 0x80), "edge number 0 belongs to another net"},
+		{machine.NodeSpec{}, taken, "edge number 0 belongs to another net"},
+		{machine.NodeSpec{}, labelled(-1), "edge number 0 needs a label number from 0 to 16777214, not -1"},
+		{machine.NodeSpec{}, labelled(math.MaxInt32), "edge number 0 needs a label number from 0 to 16777214, not 2147483647"},
 	} {
 		_, err := machine.Build([]string{"a", "b"}, []machine.NodeSpec{{}, c.node}, []machine.Edge{c.edge})
 		require.ErrorIs(t, err, machine.ErrBadValue)

@@ -86,7 +86,7 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	}
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.goOn(ctx, tx, run) })
 	if err != nil {
-		return a, fmt.Errorf("the run is adopted, and its job is in its former queue yet: %w", err)
+		return a, fmt.Errorf("the run is adopted, but its job is still in the former queue: %w", err)
 	}
 	return a, nil
 }

@@ -149,7 +149,7 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 		}
 		name := owned.Of(w.Options)
 		if name != "" && p.owner != "" && name != p.owner {
-			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: the owners %q and %q; a process has one", machine.ErrBadValue, w.Graph.Name, p.owner, name)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: the owners are %q and %q, but a process has only one", machine.ErrBadValue, w.Graph.Name, p.owner, name)
 		}
 		p.owner = cmp.Or(p.owner, name)
 		queue := QueueOf(plan.Name(), plan.Hash())

@@ -15,7 +15,7 @@ import (
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {
-			return nil, false, fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, name)
+			return nil, false, fmt.Errorf("%w %q: no running Scheduler has stored it yet", ErrUnknownSchedule, name)
 		}
 		changed := !x.Paused
 		x.Paused = true
@@ -146,7 +146,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, name)
+			return fmt.Errorf("%w %q: no running Scheduler has stored it yet", ErrUnknownSchedule, name)
 		}
 		err = s.store.RemoveSchedule(ctx, name, list[0].Revision)
 		if errors.Is(err, store.ErrScheduleChanged) {

@@ -70,7 +70,7 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 		case err != nil:
 			return nil, err
 		case s.own[r.name] != nil:
-			return nil, fmt.Errorf("%w %q: it is there twice", ErrBadSchedule, r.name)
+			return nil, fmt.Errorf("%w %q: it is listed twice", ErrBadSchedule, r.name)
 		case s.workflows[r.Workflow] == nil:
 			return nil, fmt.Errorf("%w %q: the service has no workflow %q", ErrBadSchedule, r.name, r.Workflow)
 		}
@@ -212,7 +212,7 @@ func (s *Scheduler) creates(r *rule) bool {
 // ruleOf reads the row of a schedule.
 func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	if x.Revision == 0 {
-		return nil, fmt.Errorf("%w %q: no Scheduler that serves has stored it yet", ErrUnknownSchedule, x.Name)
+		return nil, fmt.Errorf("%w %q: no running Scheduler has stored it yet", ErrUnknownSchedule, x.Name)
 	}
 	if o := s.own[x.Name]; o != nil {
 		return ruleOf(x, o.rule)

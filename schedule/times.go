@@ -41,7 +41,7 @@ func Cron(expression, zone string) (*Times, error) {
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" { // the meaning of Local depends on the machine
-		return nil, fmt.Errorf("%w: zone %q is none of the IANA database", ErrBadSchedule, zone)
+		return nil, fmt.Errorf("%w: zone %q is not in the IANA database", ErrBadSchedule, zone)
 	}
 	words := strings.Fields(expression)
 	if len(words) == 1 && strings.HasPrefix(words[0], "@") {

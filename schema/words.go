@@ -57,7 +57,7 @@ func message(k jsonschema.ErrorKind) string {
 	case *kind.FalseSchema:
 		return "this cannot stand here, or not beside another field"
 	case *kind.Not:
-		return "the value is one of those that are not allowed"
+		return "the schema forbids this value"
 	case *kind.OneOf:
 		return "the value satisfies several alternatives, of which it must satisfy one"
 	case *kind.MinProperties:
@@ -73,7 +73,7 @@ func message(k jsonschema.ErrorKind) string {
 	case *kind.UniqueItems:
 		return fmt.Sprintf("the items %d and %d are equal", k.Duplicates[0], k.Duplicates[1])
 	case *kind.Contains:
-		return "no item is one that the list must have"
+		return "the list lacks an item that the schema requires"
 	case *kind.MinContains:
 		return fmt.Sprintf("expected at least %s of a kind, got %d", count(k.Want, "item"), len(k.Got))
 	case *kind.MaxContains:

@@ -163,7 +163,7 @@ func (r *reader) connect(ctx context.Context) error {
 	case err == nil && kind == jsonType:
 		return r.page(resp.Body)
 	}
-	return final(fmt.Errorf("sse: the answer is of type %q, and no stream of events", resp.Header.Get("Content-Type")))
+	return final(fmt.Errorf("sse: the response has the type %q, not the type of an event stream", resp.Header.Get("Content-Type")))
 }
 
 // refused returns the error for a response other than a stream or a page.

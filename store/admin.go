@@ -49,7 +49,7 @@ var (
 	// ErrExists is returned if a run is to be created or inserted under an id that is taken.
 	ErrExists = errors.New("the run exists")
 	// ErrMismatch is returned if the run that is stored under the id was created with another workflow, plan or inputs.
-	ErrMismatch = errors.New("the run was created as another one")
+	ErrMismatch = errors.New("the run was created with another workflow, plan or inputs")
 )
 
 // NewRun is a run to be created. Package kahn makes one from a graph and options: see kahn.Prepare.

@@ -182,7 +182,7 @@ func (b *Blobs) Decode(data json.RawMessage) (any, error) {
 	case !looks:
 		return b.Codec.Decode(data)
 	case texts == nil:
-		return nil, fmt.Errorf("%w: a reference that is none", ErrBlobDamaged)
+		return nil, fmt.Errorf("%w: the text is not a valid reference", ErrBlobDamaged)
 	}
 	key := texts[blobMark]
 	var blob []byte

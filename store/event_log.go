@@ -136,7 +136,7 @@ func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.E
 	}
 	switch {
 	case err == nil && len(events) == 0 && *after < page.Last:
-		return true, false, fmt.Errorf("%w: stored events of run %s: those after %d are missing, and the last one is %d", machine.ErrBadValue, foreign.Quote(l.run), *after, page.Last)
+		return true, false, fmt.Errorf("%w: stored events of run %s: the events after %d are missing, but the last event is %d", machine.ErrBadValue, foreign.Quote(l.run), *after, page.Last)
 	case err != nil || *after < page.Last:
 		return true, false, err
 	case page.Status.Terminal():

@@ -65,7 +65,7 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 			return err
 		}
 		if len(page.Events) == 0 || !follow(page.Events, after) {
-			return fmt.Errorf("%w: of its events up to %d those after %d are missing", machine.ErrBadValue, r.LastEvent, after)
+			return fmt.Errorf("%w: the run has events up to %d, but the events after %d are missing", machine.ErrBadValue, r.LastEvent, after)
 		}
 		for _, e := range page.Events {
 			if after = e.ID; e.ID <= r.LastEvent {
@@ -133,7 +133,7 @@ func (r *Run) Check() error {
 	case r.ID == "":
 		return fmt.Errorf("%w: a run without an id", machine.ErrBadValue)
 	case r.Status > machine.RunCancelled:
-		return bad("status %d is none", r.Status)
+		return bad("status %d does not exist", r.Status)
 	case begun != (len(r.Record) > 0):
 		return bad("sequence %d, and a record of %d bytes", r.Sequence, len(r.Record))
 	case !begun && (r.Status != machine.RunPending || len(r.Nodes) > 0):

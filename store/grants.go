@@ -112,13 +112,13 @@ func (r *GrantRequest) check(seen map[string]bool) error {
 	var wrong string
 	switch {
 	case seen[r.Limit]:
-		wrong = "it is there twice"
+		wrong = "it is requested twice"
 	case r.Most < 0 || r.Keep < 0 || r.Want < r.Keep || r.Most == 0 && r.Want > 0:
-		wrong = fmt.Sprintf("to keep %d and to want %d of %d", r.Keep, r.Want, r.Most)
+		wrong = fmt.Sprintf("Keep %d, Want %d and Most %d are not valid together", r.Keep, r.Want, r.Most)
 	case r.Every < 0 || r.Burst < 0 || (r.Every == 0) != (r.Burst == 0), r.Every > 0 && int64(r.Burst) > math.MaxInt64/int64(r.Every):
-		wrong = fmt.Sprintf("a token every %v, at most %d", r.Every, r.Burst)
+		wrong = fmt.Sprintf("Every %v and Burst %d are not valid together", r.Every, r.Burst)
 	case r.Tokens < 0 || r.Back < 0 || r.Tokens > r.Burst || r.Back > r.Burst:
-		wrong = fmt.Sprintf("to take %d tokens and to give back %d, of %d", r.Tokens, r.Back, r.Burst)
+		wrong = fmt.Sprintf("Tokens %d and Back %d must be 0 to Burst, %d", r.Tokens, r.Back, r.Burst)
 	}
 	for _, id := range r.Runs {
 		if !utf8.ValidString(id) {

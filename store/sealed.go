@@ -118,7 +118,7 @@ func (s *Sealed) Decode(data json.RawMessage) (any, error) {
 	}
 	sealed, err := base64.StdEncoding.DecodeString(texts["data"])
 	if err != nil || len(sealed) < x.aead.NonceSize() {
-		return nil, fmt.Errorf("%w: it is not a text of a sealed value", ErrSealed)
+		return nil, fmt.Errorf("%w: the text is not a sealed value", ErrSealed)
 	}
 	size := x.aead.NonceSize()
 	opened, err := x.aead.Open(nil, sealed[:size], sealed[size:], []byte(texts[sealedMark]))

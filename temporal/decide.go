@@ -63,7 +63,7 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 
 // ErrImpure is matched by the error of a workflow task in which a function, declared as pure by Options.Pure, returned different results
 // for the same call.
-var ErrImpure = errors.New("a function that was declared as pure is not")
+var ErrImpure = errors.New("a function that Options.Pure declares pure returned different results")
 
 // verified records which functions of plans a worker has called twice.
 type verified struct {

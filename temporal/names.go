@@ -167,7 +167,7 @@ func (o Options) checkKinds() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Kinds)) {
 		k := o.Kinds[name]
 		if k.LostAfter < 0 || k.StartToClose < 0 || k.ScheduleToStart < 0 {
-			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter, StartToClose and ScheduleToStart of kind %q are not negative", kahn.ErrBadOption, name))
+			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter, StartToClose and ScheduleToStart of kind %q must not be negative", kahn.ErrBadOption, name))
 		}
 		if k.LostAfter > 0 && k.LostAfter <= cmp.Or(o.Heartbeat, defaultHeartbeat) {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter of kind %q, %v, is not more than Heartbeat", kahn.ErrBadOption, name, k.LostAfter))

@@ -148,7 +148,7 @@ func TestServerRedrive(t *testing.T) {
 		before++
 	}
 	_, err = run.Redrive(t.Context(), []string{"reserve"}, kahn.Request{}, kahn.RepeatCompensations)
-	require.ErrorIs(t, err, kahn.ErrUnknownNode, "no compensation of it has failed")
+	require.ErrorIs(t, err, kahn.ErrUnknownNode, "its compensation has not failed")
 	again, err := r.redrive(t.Context(), run)
 	require.NoError(t, err)
 	repeated, err := again.Wait(t.Context())

@@ -128,7 +128,7 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
 	h.LostAfter = cmp.Or(o.LostAfter, defaultLostAfter)
 	if h.MaxBytes < 0 || h.ContinueAfter < 0 || h.Heartbeat < 0 || h.LostAfter < 0 {
-		return fmt.Errorf("kahn/temporal: %w: MaxBytes, ContinueAfter, Heartbeat and LostAfter are not negative", kahn.ErrBadOption)
+		return fmt.Errorf("kahn/temporal: %w: MaxBytes, ContinueAfter, Heartbeat and LostAfter must not be negative", kahn.ErrBadOption)
 	}
 	if h.Heartbeat >= h.LostAfter {
 		return fmt.Errorf("kahn/temporal: %w: a Heartbeat of %v is not less than LostAfter, %v: attempts would count as lost between two heartbeats", kahn.ErrBadOption, h.Heartbeat, h.LostAfter)

@@ -135,7 +135,7 @@ func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 				return t, err
 			}
 		}
-		return t, missing("none of the values is there")
+		return t, missing("none of the values exists")
 	})
 }
 

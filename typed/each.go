@@ -100,7 +100,7 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	m := &kahn.Map{Over: over.id}
 	src.node.Map = m
 	if len(opts) > 1 {
-		build.report("node %q: %w: %d Items, of which there is at most one", src.id, kahn.ErrBadValue, len(opts))
+		build.report("node %q: %w: %d Items, but at most one is allowed", src.id, kahn.ErrBadValue, len(opts))
 	}
 	for _, o := range opts {
 		m.Limit, m.ToleratedCount, m.ToleratedPercent, m.FailFast = o.Limit, o.ToleratedCount, o.ToleratedPercent, o.FailFast
@@ -174,7 +174,7 @@ func listOf[T any](item view[T]) view[[]T] {
 //	all := typed.Filled(b, "prices", prices, unknown)
 func Filled[T any](b *Block, id string, results Val[[]T], fill T) Val[[]T] {
 	if of := results.src; of != nil && !of.over {
-		b.in.build.report("node %q: %w: Filled is for the results of an Each, and %q is none", id, kahn.ErrBadValue, of.id)
+		b.in.build.report("node %q: %w: Filled is for the results of an Each, but %q is not an Each", id, kahn.ErrBadValue, of.id)
 	}
 	inner := results.view
 	results.view = func(s *kahn.Step, id string, v any) ([]T, error) {

@@ -692,5 +692,5 @@ func TestEachLeavesNoZeros(t *testing.T) {
 		}
 	}
 	_, err := typed.New("each", func(b *typed.Block) typed.Val[[]int] { return typed.Filled(b, "all", list(b), 0) }).Plan()
-	require.ErrorContains(t, err, `node "all": bad value: Filled is for the results of an Each, and "list" is none`)
+	require.ErrorContains(t, err, `node "all": bad value: Filled is for the results of an Each, but "list" is not an Each`)
 }

@@ -26,7 +26,7 @@ type cache struct {
 
 func (c *cache) register(f *flags) {
 	f.file(&c.dir, "cache", "keep the outputs of nodes with a memo in this `folder`, and take them from there")
-	f.BoolVar(&c.refresh, "refresh", false, "with -cache: run nodes with a memo in any case, and replace what was kept")
+	f.BoolVar(&c.refresh, "refresh", false, "with -cache: always run nodes with a memo, and replace their cached outputs")
 }
 
 func (c *cache) check() error {

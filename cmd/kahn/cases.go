@@ -105,7 +105,7 @@ func beside(name string) (string, error) {
 			return name + extension, nil
 		}
 	}
-	return "", fmt.Errorf("there is none of %s%s", name, strings.Join(extensions, ", "+name))
+	return "", fmt.Errorf("none of these files exists: %s%s", name, strings.Join(extensions, ", "+name))
 }
 
 // testsOf returns the name of the file with the tests of a definition.

@@ -47,7 +47,7 @@ func TestSlips(t *testing.T) {
 		{`no such file`, []string{"draw", "missing.yaml"}},
 		{`no such file`, []string{"run", "missing.yaml"}},
 		{`no such file`, []string{"test", "missing.test.yaml"}},
-		{`definitions/survey.json has no tests: there is none of definitions/survey.test.yaml`, []string{"test", "definitions/survey.json"}},
+		{`definitions/survey.json has no tests: none of these files exists: definitions/survey.test.yaml`, []string{"test", "definitions/survey.json"}},
 		{`there is no case whose name contains "nothing"`, []string{"test", "-case", "nothing", approval}},
 		{`-answer: there is no gate "aprove"; gates are approve; did you mean "approve"?`, []string{"run", "-answer", "aprove=yes", approval}},
 		{`-input: there is no input "redaer"; inputs are out, reader; did you mean "reader"?`, []string{"run", "-input", "redaer=x", approval}},

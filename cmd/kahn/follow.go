@@ -420,5 +420,5 @@ func (f *follower) unknown(ctx context.Context) error {
 	case len(ids) > 0:
 		return fmt.Errorf("%s; the newest are %s", text, some(ids))
 	}
-	return fmt.Errorf("%s, and no other", text)
+	return fmt.Errorf("%s; the file has no runs", text)
 }

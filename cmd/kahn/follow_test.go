@@ -276,7 +276,7 @@ func TestFollowRefuses(t *testing.T) {
 	file, db := opened(t)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"})
 	none := filepath.Join(t.TempDir(), "none.db")
-	expect(t, exitUsage, `there is no run "x" in `+file+", and no other", "", "run", "-follow", "x", "-store", file)
+	expect(t, exitUsage, `there is no run "x" in `+file+"; the file has no runs", "", "run", "-follow", "x", "-store", file)
 	for _, id := range []string{"order-1001", "order-1002", "refund-7"} {
 		_, err := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, kahn.Durable(db), kahn.RunID(id))
 		require.NoError(t, err)

@@ -85,7 +85,7 @@ func kindsIn(file string) (list []string, err error) {
 		list = append(list, name)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: there is no kind in it; a line names a kind, and after # is a comment", file)
+		return nil, fmt.Errorf("%s names no kind; each line names a kind, and # begins a comment", file)
 	}
 	return list, nil
 }

@@ -76,7 +76,7 @@ func TestUnknownKindNamesTheFlag(t *testing.T) {
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: warehouse}, {id: b, kind: exce}, {id: c}]\n")
 	code, stdout, _ := invoke(t, "", "vet", definition)
 	require.Equal(t, exitProblems, code)
-	require.Contains(t, stdout, `node "a": unknown kind "warehouse"; there are checksum, exec, fail, http, jq, read, sleep, template, write; "kahn vet -kinds" is for those of a host`+"\n")
+	require.Contains(t, stdout, `node "a": unknown kind "warehouse"; there are checksum, exec, fail, http, jq, read, sleep, template, write; if a host performs this kind, list it in the file of "kahn vet -kinds"`+"\n")
 	require.Contains(t, stdout, `node "b": unknown kind "exce"; did you mean "exec"?`+"\n")
 	require.Equal(t, 1, strings.Count(stdout, "-kinds"), stdout)
 	_, stdout, _ = invoke(t, "", "vet", "-kinds", "fetch", definition)
@@ -99,7 +99,7 @@ func TestSlipsInKinds(t *testing.T) {
 		"@":                                      `no name of a file after @`,
 		"@missing.kinds":                         `missing.kinds: no such file or directory`,
 		"@" + t.TempDir():                        `is a directory`,
-		"@" + file(t, "k", "# no\n"):             `/k: there is no kind in it; a line names a kind, and after # is a comment`,
+		"@" + file(t, "k", "# no\n"):             `/k names no kind; each line names a kind, and # begins a comment`,
 		"@" + file(t, "k", "fetch\nsql, http\n"): `/k:2: "sql, http": a line names one kind`,
 		"@" + file(t, "k", "fetch\n\ns\x00ql\n"): `/k:3: the kind "s\x00ql" has a character that no kind may have`,
 		"@" + file(t, "k", "version: 1\nnodes:\n"): `/k:1: "version: 1": a line names one kind`,

@@ -170,7 +170,7 @@ func (c *checker) addError(err error) {
 func (c *checker) addProblem(p *definition.Problem) {
 	message := p.Message
 	if c.by.hosted == nil && p.Suggestion == "" && errors.Is(p, kahn.ErrUnknownKind) && strings.HasSuffix(p.Path, ".kind") {
-		message += `; "kahn vet -kinds" is for those of a host`
+		message += `; if a host performs this kind, list it in the file of "kahn vet -kinds"`
 	}
 	if errors.Is(p, kahn.ErrCycle) {
 		message += "; take one of these edges out, or let a loop repeat the nodes"

@@ -61,7 +61,7 @@ func (r *redrive) ended(stored *store.Run) error {
 // hinted adds the flag that allows the redrive to an error that matches kahn.ErrHandlers. It returns other errors unchanged.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
-		return fmt.Errorf("%w; -despite-handlers repeats it all the same", err)
+		return fmt.Errorf("%w; the flag is -despite-handlers", err)
 	}
 	return err
 }

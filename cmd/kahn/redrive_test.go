@@ -118,7 +118,7 @@ nodes:
 	expect(t, exitOK, "run completed", "", append(args, definition)...)
 	for _, dry := range [][]string{nil, {"-dry"}} {
 		expect(t, exitUsage, `"refund" has run because of "ship"`, "", append(append(append([]string{}, args...), "-redrive"), append(dry, definition)...)...)
-		expect(t, exitUsage, `-despite-handlers repeats it all the same`, "", append(append(append([]string{}, args...), "-redrive"), append(dry, definition)...)...)
+		expect(t, exitUsage, `the flag is -despite-handlers`, "", append(append(append([]string{}, args...), "-redrive"), append(dry, definition)...)...)
 	}
 	expect(t, exitOK, "run completed", "", append(args, "-redrive", "-despite-handlers", definition)...)
 	data, err := os.ReadFile(log)

@@ -52,7 +52,7 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 	register: func(f *flags) action {
 		s := &server{}
 		f.file(&s.store, "store", "keep runs and schedules in this `file` (default: kahn.db)")
-		f.StringVar(&s.page.addr, "ui", "localhost:8080", "show the page on this `address`; port 0 is any free one, none is no page")
+		f.StringVar(&s.page.addr, "ui", "localhost:8080", "show the page on this `address`; port 0 is any free port; none shows no page")
 		f.BoolVar(&s.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: anyone who has the link can see and do everything")
 		f.IntVar(&s.runs, "runs", 10, "perform at most `n` runs at the same time; 0 means no limit")
 		f.IntVar(&s.limit, "limit", 0, "run at most `n` steps of each run at the same time; 0 means no limit")
@@ -64,7 +64,7 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 			s.forget = append(s.forget, name)
 			return nil
 		})
-		f.BoolVar(&s.verbose, "v", false, "print what commands write, line by line")
+		f.BoolVar(&s.verbose, "v", false, "print the output of commands, line by line")
 		return s.serve
 	},
 }

@@ -187,6 +187,6 @@ func TestVetSchedule(t *testing.T) {
 	require.Equal(t, exitProblems, code)
 	require.Equal(t, []string{
 		path + `:3:9: bad schedule: cron "30 2 * * 8": day of week "8": end of range (8) above maximum (6): 8`,
-		path + `:4:9: bad schedule: zone "Europe/Berlim" is none of the IANA database`,
+		path + `:4:9: bad schedule: zone "Europe/Berlim" is not in the IANA database`,
 	}, strings.Split(strings.TrimSpace(stdout), "\n"))
 }

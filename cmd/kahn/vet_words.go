@@ -144,7 +144,7 @@ var templateNames = func() []string {
 
 // foreignNames maps names that exist in expressions, but not in templates, to what to write instead.
 var foreignNames = map[string]string{
-	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} tell of any node before`,
+	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} are the status and the error of an ancestor`,
 	"inputs":  `an input is {{input "name"}}`,
 	"params":  `a parameter is {{param "name"}}`,
 	"trigger": "only expressions see the payload of a trigger",

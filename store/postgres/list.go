@@ -110,7 +110,7 @@ func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 			return "", nil, err
 		}
 		if !storable(id) {
-			return "", nil, fmt.Errorf("%w: the cursor is none that a page had", machine.ErrBadValue)
+			return "", nil, fmt.Errorf("%w: the cursor is not from a page of this list", machine.ErrBadValue)
 		}
 		at := instant(time.UnixMicro(created))
 		c.add("r.created <= $%d", at)

@@ -39,7 +39,7 @@ func newerSchema(version int) error {
 	if version <= len(migrations) {
 		return nil
 	}
-	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
+	return fmt.Errorf("%w: the schema has version %d, but this program knows versions up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
 // version returns the version of the database's schema, 0 if it has none. It returns an error if this code does not know the version.
@@ -55,7 +55,7 @@ func (s *Store) version(ctx context.Context, db queryer) (version int, err error
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, fmt.Errorf("%w: the schema has no version", ErrDamaged)
 	case err == nil && (version < 0 || version > len(migrations)):
-		err = fmt.Errorf("%w: %d; this program knows those up to %d", ErrSchema, version, len(migrations))
+		err = fmt.Errorf("%w: version %d; this program knows versions up to %d", ErrSchema, version, len(migrations))
 	}
 	return version, err
 }

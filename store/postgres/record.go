@@ -34,7 +34,7 @@ func checkTexts(texts ...string) error {
 	for _, text := range texts {
 		switch {
 		case !storable(text):
-			return fmt.Errorf("%w: %s is no text of the database", store.ErrRejected, foreign.Quote(text))
+			return fmt.Errorf("%w: PostgreSQL cannot store the text %s", store.ErrRejected, foreign.Quote(text))
 		case len(text) > maxText:
 			return fmt.Errorf("%w: %s has %d bytes; the store takes ids and names of up to %d", store.ErrRejected, foreign.Quote(text), len(text), maxText)
 		}

@@ -67,7 +67,7 @@ func (c *Cache) setUp() error {
 	case id == cacheID:
 		return nil
 	case tables > 0 || id != 0:
-		return fmt.Errorf("%w: the file is no cache: it holds another database", ErrSchema)
+		return fmt.Errorf("%w: the file holds a database that is not a cache", ErrSchema)
 	}
 	for _, text := range []string{
 		fmt.Sprintf("PRAGMA application_id = %d", cacheID),

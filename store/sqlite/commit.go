@@ -113,7 +113,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 		st.drop()
 		delete(w.runs, lease.Run)
 		if refused, err = w.held(lease); err == nil && refused == nil {
-			err = fmt.Errorf("%w: run %d is no longer that of its id", ErrDamaged, r.number)
+			err = fmt.Errorf("%w: the row of run %d has another id", ErrDamaged, r.number)
 		}
 		return 0, refused, err
 	}

@@ -36,7 +36,7 @@ var conditions = map[int]string{
 // lasting maps codes of SQLite to the errors that describe returns. Repeating the call does not help after any of these codes.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
-	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", store.ErrUnusable),
+	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is not a database", store.ErrUnusable),
 	lib.SQLITE_READONLY: fmt.Errorf("%w: the database cannot be written", store.ErrUnusable),
 	lib.SQLITE_PERM:     fmt.Errorf("%w: the database may not be opened", store.ErrUnusable),
 	lib.SQLITE_ERROR:    store.ErrUnusable, // an error in SQL, such as a missing table

@@ -14,7 +14,7 @@ func (w *writer) migrate() (err error) {
 		return err
 	}
 	if version > int64(len(migrations)) {
-		return fmt.Errorf("%w: %d; this program knows those up to %d", ErrSchema, version, len(migrations))
+		return fmt.Errorf("%w: version %d; this program knows versions up to %d", ErrSchema, version, len(migrations))
 	}
 	if err := execute(w.conn, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (w *writer) migrate() (err error) {
 
 // newerSchema returns the error for a program that is older than the schema.
 func newerSchema(version int64) error {
-	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
+	return fmt.Errorf("%w: the schema has version %d, but this program knows versions up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
 // schemaVersion returns the version of the database's schema, 0 if it has none.

@@ -44,7 +44,7 @@ export const operating = {
 		await page.goto(link("lined-1"))
 		await line.getByText("1 run with its key begins before it").waitFor()
 		await page.goto(link("lined-4"))
-		await line.getByText("begins at the earliest at").waitFor()
+		await line.getByText("begins no earlier than").waitFor()
 		await page.goto(link("lined-2"))
 		await line.getByText("no run with its key begins before it").waitFor()
 		await line.getByText("priority 5").waitFor()
