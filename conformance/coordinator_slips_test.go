@@ -41,7 +41,7 @@ func TestRepliesOfOtherMakes(t *testing.T) {
 		`{"error": {}}`:      "map[string]interface {} is neither an error nor the text of one",
 		`{"permanent":true}`: "the reply has no error, so permanent",
 		`{"abort_run":true}`: "the reply has no error, so permanent, abort_run",
-		`{"retry_after":5}`:  "or is to be retried",
+		`{"retry_after":5}`:  "and retry_after must not be set",
 		`{"value": {"$type": "order", "value": {}}}`:          `value: bad value: type "order" is not registered`,
 		`{"suspend": {"info": {"$type": "order"}}}`:           `suspend info: bad value: type "order" is not registered`,
 		`{"error": {"$type": "error", "value": {"text": 5}}}`: "error: bad value",

@@ -166,7 +166,7 @@ func TestClient(t *testing.T) {
 			w.WriteHeader(410)
 			_, _ = io.WriteString(w, `{"error":"x","after":3,"first":9}`)
 		}}, "", "'3'", "events 4 to 8 are no longer kept"},
-		{"no stream", 0, []func(http.ResponseWriter){answers("text/html", "<p>")}, "", "''", `of type "text/html"`},
+		{"no stream", 0, []func(http.ResponseWriter){answers("text/html", "<p>")}, "", "''", `the type "text/html", not`},
 		{"no JSON", 0, []func(http.ResponseWriter){says("id: 1\ndata: x\n\n")}, "", "''", "event 1: invalid"},
 		{"no id", 0, []func(http.ResponseWriter){says("data: {}\n\n")}, "", "''", `the id ""`},
 		{"two ids", 0, []func(http.ResponseWriter){says(strings.Replace(queued(1), "id: 1", "id: 2", 1))}, "", "''", "event 1 has the id 2"},
