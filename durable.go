@@ -22,8 +22,8 @@ import (
 //
 // The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
-// run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
-// completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
+// run. The outbox is bounded: while it is full, attempts wait before they end, see the type room. The start of a node is in the same transaction as
+// the completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
 // its events are hidden, and an attempt that it starts does not call its step. Likewise, until then, a condition or trigger that the transaction
 // makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change only
 // when it is durable. Status, Node and Counts show the state in memory.
@@ -125,13 +125,13 @@ type collected struct {
 	at        time.Time
 }
 
-// writing is the outcome of a transaction. It is a separate object, since it may be read after the memory of the transaction is reused.
+// The type `writing` is the outcome of a transaction. It is a separate object, since it may be read after the memory of the transaction is reused.
 type writing struct {
 	done chan struct{} // closed under the run's lock, when the transaction is written or err is the reason why it was not written
 	err  error
 }
 
-// failed reports whether the transaction may not have been written. The caller holds the run's lock.
+// The method `failed` reports whether the transaction may not have been written. The caller holds the run's lock.
 func (w *writing) failed() bool {
 	if w == nil {
 		return false
@@ -144,7 +144,8 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only the methods change happened.
+// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only the methods change the field
+// happened.
 type pendingNode struct {
 	place
 	happened nodeNews
@@ -197,8 +198,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is true, the node is queued only after the write. ready returns true for the node's first call
-// with parks.
+// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. ready returns true for the node's
+// first call with parks.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -282,7 +283,7 @@ func (r *Run) awaitsWrite(more int) {
 	}
 }
 
-// index adds entry i to the map that find uses. The map is created, with the earlier entries, when there are more than fewEntries.
+// index adds entry i to the map that find uses. The map is created, with the earlier entries, when the number of entries exceeds fewEntries.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -299,13 +300,13 @@ func (tx *transaction) index(i int) {
 	}
 }
 
-// starts reports whether an attempt of a node begins with the transaction.
+// The method `starts` reports whether an attempt of a node begins with the transaction.
 func (tx *transaction) starts(at place) bool {
 	i := tx.find(at)
 	return i >= 0 && tx.entries[i].starts > 0
 }
 
-// parks reports whether writing the transaction will queue the node.
+// The method `parks` reports whether writing the transaction will queue the node.
 func (tx *transaction) parks(at place) bool {
 	i := tx.find(at)
 	return i >= 0 && tx.entries[i].is(nodeParked)
@@ -329,7 +330,7 @@ func (r *Run) outdate() {
 	}
 }
 
-// outdated makes the next commit write the record of a node again.
+// The method `outdated` makes the next commit write the record of a node again.
 func (r *Run) outdated(ref machine.Ref) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.pending(place{r, ref}).change()
@@ -512,7 +513,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 	close(tx.done)
 }
 
-// lost records the failure of the store as the cause for which the run was stopped.
+// The method `lost` records the failure of the store as the cause for which the run was stopped.
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
@@ -665,21 +666,21 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// starts returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the transaction with their
-// starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are at the earliest in the
-// transaction after that one. A crash before these ends are written repeats the attempts of two transactions, together about as many as the bound for
-// rows.
+// The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the
+// transaction with their starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are at the
+// earliest in the transaction after that one. A crash before these ends are written repeats the attempts of two transactions, together about as many
+// as the bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values
-	reserved room          // once granted is closed: the room of the attempt in the outbox
+	reserved room          // the room of the attempt in the outbox; valid once the channel granted is closed
 	granted  chan struct{} // closed when the attempt may end
 }
 
-// full reports whether the outbox has no room for the end of one more attempt that adds entries.
+// The method `full` reports whether the outbox has no room for the end of one more attempt that adds entries.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }

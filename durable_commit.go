@@ -120,7 +120,7 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// showRest does what show does, even while the committer runs. The committer calls it when there are no changes to write.
+// showRest makes events visible like show, but also while the committer runs. The committer calls it when there are no changes to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -408,8 +408,8 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// lasting reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any other error
-// the run can continue elsewhere, for example if the codec needs a service that is unreachable.
+// The function `lasting` reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any
+// other error the run can continue elsewhere, for example if the codec needs a service that is unreachable.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -446,8 +446,9 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// repeats waits before a failed write is repeated, and reports whether to repeat it. The first write of a life is not repeated, nor any write
-// after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when one lease time has passed since the first try.
+// The method `repeats` waits for the pause after a failed write, and reports whether to repeat the write. The first write of a life is not repeated,
+// nor any write after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when one lease time has passed since the first
+// try.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -794,7 +795,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	return found
 }
 
-// beforeEnd returns the state of a node before its attempt ended. attempt is the number of this attempt in the store.
+// beforeEnd returns the state of a node before its attempt ended. In the store the attempt has the given number.
 func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	before := *n
 	before.Status, before.Value, before.Labels, before.Answer = Running, nil, nil, ""

@@ -594,7 +594,7 @@ const (
 	fateAgain      // only the node's own record is removed
 )
 
-// takes reports whether the redrive removes the record with this key. A record whose node is not in the plan is also removed, see Adopt.
+// The method `takes` reports whether the redrive removes the record with this key. A record whose node is not in the plan is also removed, see Adopt.
 func (back *takenBack) takes(key string) bool {
 	if f := back.fates[strings.TrimSuffix(key, undoMark)]; f != 0 {
 		return f != fateKept

@@ -423,8 +423,8 @@ func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
 
-// renders reports whether an error has a text. It does not render the engine's own errors, which always have a text and
-// contain the errors of nested runs.
+// The function `renders` reports whether an error has a text. It does not render the engine's own errors, which always have a text and contain the
+// errors of nested runs.
 func renders(err error) bool {
 	switch err.(type) {
 	case nil, *RunError, *NodeError, *MapError, *PanicError:
@@ -445,8 +445,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead returns the part of an error message that lists alternatives. It suggests the choice that is most similar to what was written, if one is
-// similar, and lists the first 20 choices and the number of the others.
+// The function `instead` returns the part of an error message that lists alternatives. It suggests the choice that is most similar to what was
+// written, if one is similar, and lists the first 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder

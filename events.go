@@ -252,7 +252,7 @@ func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	l.sinks = append(l.sinks, &sink{f: f, done: make(chan struct{}), next: last + 1})
 }
 
-// first returns the id of the first event that readers may get. The caller holds l.mu.
+// The method `first` returns the id of the first event that readers may get. The caller holds l.mu.
 func (l *eventLog) first() uint64 {
 	oldest := l.oldest
 	if l.base > l.start {
@@ -672,7 +672,7 @@ func spanAt(spans []deltaSpan, iteration int) int {
 	return i
 }
 
-// of returns the count of a node.
+// The method `of` returns the count of a node.
 func (x *deltaCounts) of(path string) int {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {

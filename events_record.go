@@ -64,7 +64,7 @@ func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
 func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
-// passing reports whether an event of this kind is never the Parent of a later event.
+// The method `passing` reports whether an event of this kind is never the Parent of a later event.
 func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
@@ -152,7 +152,8 @@ func (r *Run) retract(runs []*Run) {
 	}
 }
 
-// event logs an event that is not a transition of the State, after the transitions before it. The caller holds the run's lock.
+// The method `event` logs an event that is not a transition of the State. It first logs the transitions that came before this event. The caller holds
+// the run's lock.
 func (r *Run) event(e entry) {
 	if !r.st.IsLogged() {
 		return

@@ -14,8 +14,8 @@ import (
 // Execute runs the graph. It returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
 // attempts and sinks that ignore their context for longer than [CancelGrace]: Execute abandons them, and the Result names them.
 //
-// step performs the nodes that have neither a Do nor a Test; step may be nil if there are no such nodes. Each step runs on its own goroutine, and
-// all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is durable, left: see [Durable].
+// The function step performs the nodes that have neither a Do nor a Test; it may be nil if there are no such nodes. Each step runs on its own
+// goroutine, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is durable, left: see [Durable].
 //
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
 // [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If the run
@@ -279,9 +279,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it, as deep as
-// possible. The function `of` returns a list of nodes for each level, and the path leads to the first node in the list. In test mode deep is false,
-// since the composite may be mocked.
+// The method `some` returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it,
+// as deep as possible. The function `of` returns a list of nodes for each level, and the path leads to the first node in the list. In test mode deep
+// is false, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {

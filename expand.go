@@ -61,8 +61,8 @@ func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion returns failed, with the
-// error.
+// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion returns the conclusion
+// `failed` with the error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -172,7 +172,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 	}
 }
 
-// within returns a node whose id looks like the path of a node inside the node named id.
+// The method `within` returns a node whose id looks like the path of a node inside the node named id.
 func (p *Plan) within(id string) (other string, ok bool) {
 	i, _ := slices.BinarySearch(p.slashed, id+"/")
 	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
@@ -339,8 +339,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// regains reports whether the step of a node that has ended must be called again to return its graph. The node was then expanded in an earlier life,
-// this life does not know the graph, and nodes inside may have to be undone.
+// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. The node was then expanded in an
+// earlier life, this life does not know the graph, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
@@ -551,7 +551,7 @@ func (w *worker) keepExpanded(value any) {
 	m.keep(s, k, s.readsSoFar(), value, f)
 }
 
-// keeps reports whether a node was expanded in an earlier life and its graph is not known yet.
+// The method `keeps` reports whether a node was expanded in an earlier life and its graph is not known yet.
 func (r *Run) keeps(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil
@@ -599,7 +599,7 @@ func (r *Run) reportKept(of *nodeState, prefix string) {
 	}
 }
 
-// undoing reports whether an earlier life began to undo a node inside and did not finish.
+// The method `undoing` reports whether an earlier life began to undo a node inside and did not finish.
 func (in *insideState) undoing() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.undoing()

@@ -338,7 +338,7 @@ func (n *node) knownChoices() *knownChoices {
 	return k
 }
 
-// has reports whether label is a choice. isChoice does the same for an answer with several labels.
+// The method `has` reports whether label is a choice. isChoice does the same for an answer with several labels.
 func (k *knownChoices) has(label string) bool {
 	return k.set[label] || isAlias(k.classes, label) && k.set[strings.ToLower(label)]
 }

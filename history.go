@@ -170,7 +170,7 @@ func (w *workflow) estimates() *estimates {
 	return x
 }
 
-// of returns the expected duration of a node that declares no Estimate.
+// The method `of` returns the expected duration of a node that declares no Estimate.
 func (x *estimates) of(path, kind string) int64 {
 	if took, ok := x.Paths[path]; ok {
 		return took

@@ -117,7 +117,7 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 	in.waiting = slices.DeleteFunc(in.waiting, func(q store.PostedRequest) bool { return in.hasAnswer(q.Number) })
 }
 
-// holds reports whether there are answers that the store has not received yet.
+// The method `holds` reports whether there are answers that the store has not received yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
 // answersAhead returns the answers that the store has not received yet.
@@ -351,7 +351,7 @@ func (r *Run) redrivenBefore() error {
 	return fmt.Errorf("%w: run %s was redriven after the request was posted", ErrNotEnded, quoteID(r.ID()))
 }
 
-// stops reports whether a request cancels the run or one of its nodes. Such a request needs no user code.
+// The function `stops` reports whether a request cancels the run or one of its nodes. Such a request needs no user code.
 func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }

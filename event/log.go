@@ -144,7 +144,7 @@ func payloadAttrs(payload any) []slog.Attr {
 	return nil
 }
 
-// some removes empty values: empty texts, zeros and false.
+// The function `some` removes empty values: empty texts, zeros and false.
 func some(attrs ...slog.Attr) []slog.Attr {
 	kept := attrs[:0]
 	for _, a := range attrs {

@@ -26,7 +26,7 @@ func (q Request) String() string {
 	return strings.Join(parts, " ")
 }
 
-// said returns the request, or nil if both texts are empty.
+// The method `said` returns the request, or nil if both texts are empty.
 func (q *Request) said() *Request {
 	if q == nil || *q == (Request{}) {
 		return nil

@@ -104,12 +104,12 @@ func float(n any) float64 {
 	return n.(float64)
 }
 
-// made returns a new text, and charges the evaluation one step for each 16 bytes of it.
+// The method `made` returns a new text, and charges the evaluation one step for each 16 bytes of it.
 func (e *evaluation) made(s string) (any, error) {
 	return s, e.reads(s)
 }
 
-// reads charges the evaluation one step for each 16 bytes of a text.
+// The method `reads` charges the evaluation one step for each 16 bytes of a text.
 func (e *evaluation) reads(v any) error {
 	s, _ := text(v)
 	return e.spend(len(s) / 16)
@@ -197,7 +197,7 @@ func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, [
 	}
 }
 
-// contains reports whether a text has a part, a list a member, or a map a key.
+// The function `contains` reports whether a text has a part, a list a member, or a map a key.
 func contains(e *evaluation, args []any) (any, error) {
 	if s, ok := text(args[0]); ok {
 		part, ok := text(args[1])
@@ -283,7 +283,7 @@ func render(v any) (string, error) {
 	return "", mismatch("%s as text", kind(v))
 }
 
-// whole returns a number without its fraction, or parses a text as an integer.
+// The function `whole` returns a number without its fraction, or parses a text as an integer.
 func whole(e *evaluation, v any) (any, error) {
 	if err := e.reads(v); err != nil {
 		return nil, err
@@ -416,7 +416,7 @@ func isWord(r rune) bool {
 	return r == '_' || r == '$' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// quoted reports whether the text ends with a quoted text, or inside one.
+// The function `quoted` reports whether the text ends with a quoted text, or inside one.
 func quoted(s string) bool {
 	var quote, last byte
 	for i := 0; i < len(s); i++ {

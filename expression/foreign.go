@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// foreign maps operators and words of other languages to their equivalents here.
+// The variable `foreign` maps operators and words of other languages to their equivalents here.
 var foreign = map[string]string{
 	"=": "==", "===": "==", ":=": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=>": ">=", "≠": "!=", "≤": "<=", "≥": ">=", "&": "&&",
 	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -21,7 +21,7 @@ var foreignFunctions = map[string]string{
 	"all": "", "any": "", "none": "", "one": "", "filter": "", "map": "", "find": "", "reduce": "", "sortby": "", "groupby": "", "sum": "",
 }
 
-// own has the words of this language that other languages, such as SQL, write in capitals.
+// The variable `own` has the words of this language that other languages, such as SQL, write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
 // isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, it changes the
@@ -47,8 +47,8 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// names looks up the word at a place with the function "instead". If that function returns a replacement for the word, names puts the word
-// and the replacement into the error.
+// The method `names` looks up the word at a place with the function "instead". If that function returns a replacement for the word, names puts the
+// word and the replacement into the error.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

@@ -100,7 +100,7 @@ func (e *SyntaxError) unexpected(text, kind, name string) string {
 	return fmt.Sprintf(`unexpected "%s"%s`, name, mend)
 }
 
-// around splits the text at the error's place.
+// The method `around` splits the text at the error's place.
 func (e *SyntaxError) around(text string) (before, after string) {
 	lines := strings.SplitAfter(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -132,7 +132,7 @@ func (e *SyntaxError) isUnfinished(text string) bool {
 
 func isWordOrSpace(r rune) bool { return isWord(r) || unicode.IsSpace(r) }
 
-// follows reports whether the braces are at the error's place. The place may be the second brace.
+// The method `follows` reports whether the braces are at the error's place. The place may be the second brace.
 func (e *SyntaxError) follows(text, braces string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

@@ -87,7 +87,7 @@ func member(v, key any) (any, error) {
 	return nil, errMember // null, numbers and the like have no members
 }
 
-// inside returns r, a part of another value, as an any.
+// The function `inside` returns r, a part of another value, as an any.
 func inside(r reflect.Value) (any, error) {
 	if !r.CanInterface() {
 		return nil, errMember
@@ -249,7 +249,7 @@ func orderNumbers(a, b any) (c int, ordered bool) {
 	return f.Cmp(g), true
 }
 
-// exact returns a number without rounding it; ok is false if n is not a number.
+// The function `exact` returns a number without rounding it; ok is false if n is not a number.
 func exact(n any) (f *big.Float, ok bool) {
 	switch n := n.(type) {
 	case int64:

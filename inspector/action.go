@@ -275,7 +275,7 @@ type kept struct {
 	fault  *fault
 }
 
-// has reports whether there is, or will be, a response for a key.
+// The method `has` reports whether there is, or will be, a response for a key.
 func (x *replies) has(key string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -299,7 +299,7 @@ func (k *kept) isDone() bool {
 	}
 }
 
-// of returns the response for a key. If first is true the key is new, and the caller must perform the action.
+// The method `of` returns the response for a key. If first is true the key is new, and the caller must perform the action.
 func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -404,7 +404,7 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	return accepted, c.confirmed(c.live(), name, d)
 }
 
-// confirmed answers a node of a run that the Runner performs. If the run has a store, it waits until the answer is stored.
+// The method `confirmed` answers a node of a run that the Runner performs. If the run has a store, it waits until the answer is stored.
 func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -429,7 +429,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// going returns an error if the run has ended, because the action is impossible then.
+// The method `going` returns an error if the run has ended, because the action is impossible then.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded
@@ -507,7 +507,7 @@ func (c *call) retry() (any, error) {
 	return accepted, c.live().RetryNow(c.query.text("path"))
 }
 
-// despite returns the options of a redrive or a fork that may repeat handled failures.
+// The function `despite` returns the options of a redrive or a fork that may repeat handled failures.
 func despite(handlers bool) []kahn.Option {
 	if handlers {
 		return []kahn.Option{kahn.DespiteHandlers}

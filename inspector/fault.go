@@ -35,7 +35,7 @@ func (f *fault) Error() string { return f.Message }
 // errNoToken is the response to a request without the right token.
 var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "the request needs the token of the page: the host sets it in Options.Token, or finds it in its log"}
 
-// passes reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
+// The method `passes` reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
 func (f *fault) passes() bool {
 	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
 }

@@ -365,7 +365,7 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended lists the nodes with which a stored run will continue: nodes that have begun and not ended, and nodes that are ready to begin.
+// The method `unended` lists the nodes with which a stored run will continue: nodes that have begun and not ended, and nodes that are ready to begin.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {

@@ -238,7 +238,7 @@ type runsMessage struct {
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
 
-// of returns the part of the message about the runs that the client of a page may see.
+// The method `of` returns the part of the message about the runs that the client of a page may see.
 func (m runsMessage) of(p *page) (part runsMessage) {
 	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
 	for i, run := range m.runs {
@@ -345,7 +345,7 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes sends the changes in a run to the pages that show the run. If the run has no cursor yet, nodes sends the changes since the first
+// The method `nodes` sends the changes in a run to the pages that show the run. If the run has no cursor yet, nodes sends the changes since the first
 // of these pages joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)

@@ -46,7 +46,7 @@ const (
 
 const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
 
-// lines describes which lines of the log a request asks for.
+// The type `lines` describes which lines of the log a request asks for.
 type lines struct {
 	path, q string
 	least   slog.Level
@@ -60,7 +60,7 @@ func (c *call) lines() lines {
 	return l
 }
 
-// chosen returns an event as a line, and whether `l` selects the event.
+// The method `chosen` returns an event as a line, and whether `l` selects the event.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {
@@ -191,7 +191,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// beneath reports whether a path is the path of the given node, or of a node inside that node.
+// The function `beneath` reports whether a path is the path of the given node, or of a node inside that node.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true
@@ -329,7 +329,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	return line
 }
 
-// joined appends a space and a text to a line. It does nothing if the text is empty.
+// The function `joined` appends a space and a text to a line. It does nothing if the text is empty.
 func joined(line, part string) string {
 	if part == "" {
 		return line

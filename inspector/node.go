@@ -177,8 +177,7 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 	return x
 }
 
-// why describes a node's state in words. It hides errors and messages of user code from clients that may not
-// ViewData.
+// The method `why` describes a node's state in words. It hides errors and messages of user code from clients that may not ViewData.
 func (c *call) why(path string, y kahn.Why) whyReply {
 	if c.h.Visible != nil {
 		y.Runs = slices.DeleteFunc(slices.Clone(y.Runs), func(id string) bool {
@@ -303,7 +302,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// observes reports whether a node is a cleanup node or the end node, which run however their predecessors end.
+// The function `observes` reports whether a node is a cleanup node or the end node, which run however their predecessors end.
 func observes(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {

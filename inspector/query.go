@@ -142,7 +142,7 @@ func parseValue(data json.RawMessage) (value any, err error) {
 	return value, nil
 }
 
-// exact reports whether a float64 can hold a number. A number that is written as an integer must keep its exact value.
+// The function `exact` reports whether a float64 can hold a number. A number that is written as an integer must keep its exact value.
 func exact(number json.Number) bool {
 	f, err := number.Float64()
 	if err != nil || strings.ContainsAny(number.String(), ".eE") {

@@ -24,7 +24,7 @@ func queueRowOf(q store.QueueState) *queueRow {
 	return &queueRow{Workflow: q.Workflow, Plan: q.Plan, Runs: q.Runs, Since: stamp(q.Served)}
 }
 
-// queues caches the queues that no live process serves.
+// The type `queues` caches the queues that no live process serves.
 type queues struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -154,7 +154,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended returns the given statuses that an unfinished run can have. If no statuses are given, it returns all statuses that an
+// The function `unended` returns the given statuses that an unfinished run can have. If no statuses are given, it returns all statuses that an
 // unfinished run can have.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {

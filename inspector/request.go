@@ -33,7 +33,7 @@ type demand struct {
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
 }
 
-// judged calls d.judge, if it is not nil, and returns its error.
+// The method `judged` calls d.judge, if it is not nil, and returns its error.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -72,8 +72,9 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first is called after the answer `own` was posted. It returns an error if another answer to the same node was posted earlier and the run has not
-// applied that answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its requests.
+// The method `first` is called after the answer `own` was posted. It returns an error if another answer to the same node was posted earlier and the
+// run has not applied that answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its
+// requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -219,7 +220,7 @@ type requestRow struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// requests returns the last few requests for a node of a stored run, or for the whole run if the path is empty. The latest is first.
+// The method `requests` returns the last few requests for a node of a stored run, or for the whole run if the path is empty. The latest is first.
 func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	for _, q := range slices.Backward(s.requests) {
 		of := s.pathOf(q.Node)

@@ -54,7 +54,7 @@ var (
 	levels       = []string{"debug", "info", "warn", "error"}
 )
 
-// names lists the names of an enum's values from first to last.
+// The function `names` lists the names of an enum's values from first to last.
 func names[T interface {
 	~uint8
 	String() string
@@ -228,7 +228,7 @@ func (c *call) reply(status int, answer any) error {
 	return nil
 }
 
-// known reports whether the header If-None-Match lists a tag.
+// The function `known` reports whether the header If-None-Match lists a tag.
 func known(header, tag string) bool {
 	for candidate := range strings.SplitSeq(header, ",") {
 		candidate = strings.TrimPrefix(strings.TrimSpace(candidate), "W/")
@@ -239,7 +239,7 @@ func known(header, tag string) bool {
 	return false
 }
 
-// allowed returns the methods of a path as the value of the header Allow.
+// The function `allowed` returns the methods of a path as the value of the header Allow.
 func allowed(methods map[string]*route) string {
 	list := slices.Collect(maps.Keys(methods))
 	if methods[http.MethodGet] != nil {

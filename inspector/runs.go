@@ -117,7 +117,7 @@ type runRow struct {
 	Left bool `json:"left,omitempty"`
 }
 
-// few bounds the lists in a row.
+// The constant `few` bounds the lists in a row.
 const few = 5
 
 // runsReply is a page of the list.
@@ -270,7 +270,7 @@ func compensationName(c kahn.Compensation) string {
 	return c.String()
 }
 
-// over reports whether a run has ended or was left.
+// The function `over` reports whether a run has ended or was left.
 func over(run subject) bool {
 	if live, ok := run.(*kahn.Run); ok {
 		select {
@@ -324,8 +324,8 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false // the run has not reached the event, or the log no longer has it
 }
 
-// reached yields the events of a run from the id after+1 to the id `last`, without waiting. The run must have reached the event `last`. The function
-// leaves out events that are no longer kept. If it cannot read the events further, it stores the error in *failed.
+// The function `reached` yields the events of a run from the id after+1 to the id `last`, without waiting. The run must have reached the event
+// `last`. The function leaves out events that are no longer kept. If it cannot read the events further, it stores the error in *failed.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -346,7 +346,7 @@ func reached(ctx context.Context, run subject, after, last uint64, failed *error
 	}
 }
 
-// took returns the time from start to end in milliseconds; nil if start is zero.
+// The function `took` returns the time from start to end in milliseconds; nil if start is zero.
 func took(start, end time.Time) *float64 {
 	if start.IsZero() {
 		return nil

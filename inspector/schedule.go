@@ -54,7 +54,7 @@ type scheduleRun struct {
 
 var scheduleParam = param{Name: "schedule", Required: true, Note: "name of the schedule"}
 
-// schedules lists the schedules.
+// The method `schedules` lists the schedules.
 func (c *call) schedules() (any, error) {
 	if c.h.Scheduler == nil || c.h.Visible != nil {
 		return nil, errNoSchedules

@@ -92,10 +92,10 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// below returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount is missing.
-// An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern or a part of
-// it. Around the ServeMux, it removes another prefix. below cannot always tell where the StripPrefix is. It first assumes a StripPrefix inside
-// the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
+// The function `below` returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount
+// is missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern or a
+// part of it. Around the ServeMux, it removes another prefix. below cannot always tell where the StripPrefix is. It first assumes a StripPrefix
+// inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
@@ -127,9 +127,8 @@ func afterSegments(pattern string, n int) string {
 	return pattern[i:]
 }
 
-// within returns the part of an escaped path after the pattern of an http.ServeMux. If the path does not begin with the pattern,
-// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount is
-// missing.
+// The function `within` returns the part of an escaped path after the pattern of an http.ServeMux. If the path does not begin with the pattern,
+// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount is missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")
@@ -146,8 +145,8 @@ func within(pattern, path string) (rest string, ok bool) {
 	return strings.TrimPrefix(path, "/"), path != ""
 }
 
-// slashed returns the target of a redirect from a request URI without a final slash: the same URI with the slash. The target is relative
-// and begins with "./", so that clients do not read a segment as a scheme or a host.
+// The function `slashed` returns the target of a redirect from a request URI without a final slash: the same URI with the slash. The target is
+// relative and begins with "./", so that clients do not read a segment as a scheme or a host.
 func slashed(uri string) string {
 	path, _, _ := strings.Cut(uri, "?")
 	return "./" + path[strings.LastIndexByte(path, '/')+1:] + "/"

@@ -88,13 +88,13 @@ func (s *shelf) forget(id string, x *loading) {
 	}
 }
 
-// changed drops cached data of a run that an action may have changed.
+// The method `changed` drops cached data of a run that an action may have changed.
 func (h *handler) changed(id string) {
 	h.shelf.forget(id, nil)
 	h.waits.forget(id)
 }
 
-// loaded is a Store whose method Load returns a run that was loaded before.
+// The type `loaded` is a Store whose method Load returns a run that was loaded before.
 type loaded struct {
 	store.Store
 	run *store.Run

@@ -269,7 +269,7 @@ func follow(ctx context.Context, run *temporal.Run, kill func() error) error {
 	return nil
 }
 
-// same compares two results node by node.
+// The function `same` compares two results node by node.
 func same(there, here *kahn.Result) error {
 	var errs []error
 	for n := range here.Nodes() {

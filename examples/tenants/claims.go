@@ -56,7 +56,7 @@ func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error
 	return m.within(2, "a", "b", "c")
 }
 
-// last returns the index of the last run of a tenant.
+// The function `last` returns the index of the last run of a tenant.
 func last(runs []string, tenant string) int {
 	for i, run := range slices.Backward(runs) {
 		if tenantOf(run) == tenant {

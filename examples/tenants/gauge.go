@@ -26,7 +26,7 @@ func tenantOf(run string) string {
 	return tenant
 }
 
-// during performs a step that takes the time d. While the step runs, it is counted under each of the names.
+// The method `during` performs a step that takes the time d. While the step runs, it is counted under each of the names.
 func (g *gauge) during(ctx context.Context, s *kahn.Step, d time.Duration, names ...string) (any, error) {
 	g.add(1, names)
 	defer g.add(-1, names)

@@ -64,7 +64,7 @@ func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool)
 	return err
 }
 
-// has waits until the file has at least the given number of runs of a status.
+// The method `has` waits until the file has at least the given number of runs of a status.
 func (p *process) has(ctx context.Context, status kahn.RunStatus, runs int) error {
 	for {
 		counts, err := p.db.Count(ctx, store.Filter{Statuses: []kahn.RunStatus{status}})

@@ -44,7 +44,7 @@ func (p *process) close() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// ended waits until all runs of the file have ended, and returns an error if one of them has not completed.
+// The method `ended` waits until all runs of the file have ended, and returns an error if one of them has not completed.
 func (p *process) ended(ctx context.Context) error {
 	for {
 		counts, err := p.db.Count(ctx, store.Filter{})

@@ -24,7 +24,7 @@ func tokens(prompt string) iter.Seq2[string, error] {
 	}
 }
 
-// sentences joins tokens into sentences.
+// The function `sentences` joins tokens into sentences.
 func sentences(tokens iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		text := ""
