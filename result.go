@@ -42,7 +42,7 @@ type Result struct {
 	Pruned []string
 	// Warnings are problems that did not fail the run:
 	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
-	//   - conditions whose answer is none of their choices and matched no edge, once for each ([ErrNoMatch]);
+	//   - conditions whose answer is none of their choices and matched no edge, once for each condition of the graph ([ErrNoMatch]);
 	//   - the warnings of [Plan.Warnings] except warnings about triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
 	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
@@ -99,8 +99,8 @@ type NodeResult struct {
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context, and the run continued without waiting for it.
 	Abandoned bool
-	// Decision is the signal that answered a gate, or the last wait of a step: its value, its sender and the sender's comment. It is nil if there
-	// was no signal, as after the Timeout of a gate.
+	// Decision is the signal that answered the gate, or that ended the last wait of the step: its value, its sender and the sender's comment. It is nil
+	// if there was no signal, as after the Timeout of a gate.
 	Decision *Decision
 	// GuardErr is the reason why the guard could not decide.
 	GuardErr error
@@ -132,7 +132,7 @@ type Undoing struct {
 	Attempts int       // the number of attempts of the compensation
 	Certain  bool      // true if the node completed, so it had an effect; false if it is not known whether the node had an effect
 	Began    time.Time // when the first attempt began
-	Ended    time.Time // when undoing the node succeeded or was given up; zero before then
+	Ended    time.Time // when the undo succeeded or was given up; zero before then
 	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
 }
 
@@ -288,7 +288,7 @@ func (r *Result) took(id string) (int64, bool) {
 	return 0, false
 }
 
-// estimate returns a function that maps a node of p to its duration in this run, or else to its own Estimate.
+// estimate returns a function that returns the duration of a node of p in this run or, if the run did not execute the node, the node's own Estimate.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
 		if took, ok := r.took(p.names[ref]); ok {
@@ -303,7 +303,7 @@ func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
-// resultOf returns what nodeResult returns, from a given word and extra. For a completed node it needs no lock.
+// resultOf is nodeResult for a given word and extra. For a completed node it needs no lock.
 func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
@@ -457,7 +457,7 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText returns the branches that a condition has taken as a text. Each skip on a branch that was not taken contains this text. So for
+// branchText returns, as text, the branches that a condition has taken. Each skip on a branch that was not taken contains this text. So for
 // conditions with many labels the text is cached.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16

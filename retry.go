@@ -180,8 +180,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// slip describes a probable mistake in a valid policy, or returns an empty text. If only RetryOn is set, to an empty list, this is not a mistake:
-// such a policy replaces the default policy.
+// slip describes a probable mistake in a valid policy, or returns an empty text. A policy that sets only RetryOn, to an empty list, is not a mistake:
+// it replaces the default policy.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -236,8 +236,8 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt. Otherwise refused
-// is the reason why there is no attempt. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the
+// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt. Otherwise `refused`
+// is the reason why no attempt follows. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the
 // step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure
 // function, and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or
 // if the node or the run is being stopped.
@@ -270,8 +270,8 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 }
 
 // Rate bounds how often attempts start: Starts in each interval Per, including retries. A Rate is a token bucket: a token arrives every
-// Per/Starts, and the bucket contains at most Burst tokens. It is full when a process begins or continues the run. Each attempt takes a token
-// when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
+// Per/Starts, and the bucket contains at most Burst tokens. The bucket is full when a process begins or continues the run. Each attempt takes
+// a token when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
 //
 // An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. Of the timeouts, only
 // OverallTimeout and the run's [Timeout] include this wait. Nodes that do not call a step take no token: gates, triggers, conditions with a

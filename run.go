@@ -339,7 +339,7 @@ func (r *Run) initState() {
 	}
 }
 
-// callerGone stops a run if a method of the caller's context calls Goexit.
+// callerGone is the cause with which a run is stopped if a method of the caller's context calls Goexit.
 var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
 // open performs the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
@@ -440,7 +440,7 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced starts a worker when the State announces work. It does not if the committer, the goroutine that writes to the store, must take the
+// announced starts a worker when the State announces work. It starts none if the committer, the goroutine that writes to the store, must take the
 // outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {

@@ -691,8 +691,8 @@ func (h *held) endDoomed(now int64) {
 	})
 }
 
-// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called. The result is the error for which the node is doomed.
-// Afterwards the node's Fallback is called.
+// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called. The result is the error because of which the node must
+// fail. Afterwards the node's Fallback is called.
 func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()

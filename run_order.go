@@ -159,7 +159,7 @@ type putOff struct {
 	goOn   bool
 }
 
-// putsOff reports whether the result of an attempt must wait. The attempt holds the only slot, and returned at the time now.
+// putsOff reports whether the result of an attempt must wait. The attempt holds the only slot, and returned at the time `now`.
 func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
@@ -201,7 +201,7 @@ func (x *putOff) work() {
 	}
 }
 
-// note updates the field next after a change of the run's alarms. The caller holds the run's lock.
+// note updates the field `next` after a change of the run's alarms. The caller holds the run's lock.
 func (q *single) note(r *Run) {
 	if q == nil {
 		return

@@ -553,7 +553,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 	}
 }
 
-// childrenNaming returns the nested runs with members of a group that a graph around them declares, in the order of their composites.
+// childrenNaming returns the nested runs with members of a group, in the order of their composites. A graph around these runs declares the group.
 func (r *Run) childrenNaming(group string) (list []*Run) {
 	lent := r.lends[group]
 	if r.items != nil {

@@ -47,8 +47,8 @@ const (
 // Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node, for the
 // composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. In a durable run it
 // is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be negative. The
-// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores any other amount or name, and logs
-// a warning for the node. After the attempt has ended, Use does nothing.
+// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores an amount or a name that breaks
+// these rules, and logs a warning for the node. After the attempt has ended, Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -126,8 +126,8 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is the usage of a run. The field live includes running attempts. The field by is the usage of ended attempts, by the kinds of their
-// nodes; only this field is stored. So an attempt that is repeated after a crash counts only once.
+// runUsage is the usage of a run. The field `live` includes running attempts. The field `by` is the usage of ended attempts, by the kinds of their
+// nodes. Only `by` is stored. So an attempt that is repeated after a crash counts only once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage

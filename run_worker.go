@@ -607,7 +607,7 @@ func (w *worker) evaluate() (res checkResult) {
 	return w.checkItems(res, flags)
 }
 
-// guarded returns the result of the check for the result of a guard.
+// guarded turns the result of a guard into the result of the check.
 func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)

@@ -509,7 +509,7 @@ func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bo
 	return yield(RunChange{Run: e.run, Arrived: e.at, Status: status, Removed: removed})
 }
 
-// note notifies the watchers that a run has changed; nil means the Runner itself. The caller holds rn.mu.
+// note notifies the watchers that a run has changed or, if e is nil, the Runner. The caller holds rn.mu.
 func (rn *Runner) note(e *runnerEntry) {
 	for _, w := range rn.watchers {
 		w.note(e)

@@ -61,7 +61,7 @@ type stake struct {
 // stakes connect one run to all its shares. The run's lock guards them.
 type stakes struct {
 	all   []*stake // unordered
-	heard []*claim // claims whose turn it is and that are not used yet
+	heard []*claim // claims that have their turn and were not used yet
 }
 
 // claim is the position of a run among the runs that wait for a share.

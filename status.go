@@ -165,9 +165,9 @@ type Handling uint8
 
 // The values of Handling.
 const (
-	HandlingDefault Handling = iota // the end node, cleanup nodes, AllDone and AllSkipped observe, all other nodes handle
-	Handles                         // the node handles them
-	Observes                        // the node only observes them
+	HandlingDefault Handling = iota // the end node, cleanup nodes, and nodes with AllDone or AllSkipped observe failures; all other nodes handle them
+	Handles                         // the node handles failures
+	Observes                        // the node only observes failures
 
 	handlingCount
 )

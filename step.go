@@ -34,7 +34,7 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
 	ref     machine.Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; only one goroutine changes it from stepActive: the one that ends the attempt
+	state   atomic.Uint32 // a stepState; only one goroutine changes it from stepActive: the one that ends the attempt's context
 	flags   stepFlags
 }
 

@@ -159,8 +159,8 @@ func (sc *Scope) proveWriting(t Writer) {
 // part of that callback's batch: effects run when the outermost batch ends. Until f has returned, Load on other goroutines sees none of the
 // batch's writes, and afterwards it sees all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
 //
-// The error joins the panic of f, if there was one, and the panics of the effects that ran. The writes of f stay. A nested Batch returns nil, and
-// does not recover from panics.
+// The error joins the panic of f, if there was one, and the panics of the effects that ran. Batch keeps the writes of f even if f panics. A nested
+// Batch returns nil, and does not recover from panics.
 func Batch(in Owner, f func(Writer)) (err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -196,7 +196,7 @@ func (sc *Scope) Dispose() {
 	sc.serve()
 }
 
-// Err returns and removes the errors that no call has returned: errors of effects that ran because of a [Source], and of cleanups after a
+// Err returns the errors that no other call could return, and removes them: errors of effects that ran because of a [Source], and of cleanups after a
 // Dispose. The scope keeps the first 16 errors and counts the others.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()

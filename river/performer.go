@@ -27,7 +27,7 @@ type Performer struct {
 	// Workflows are the plans that the process performs. Include a former version of a workflow until its runs have ended.
 	Workflows []Workflow
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
-	// s. After twelve such intervals one of the processes also looks for runs that are due and have no job, and for attempts of a [Remote] whose
+	// s. Every twelve such intervals one of the processes also looks for runs that are due and have no job, and for attempts of a [Remote] whose
 	// job is gone.
 	RecoverEvery time.Duration
 	// Retention says when runs that have ended are removed. If it is empty, no run is removed. Every PruneEvery the client that is River's leader

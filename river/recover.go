@@ -89,8 +89,8 @@ ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds due runs that are not leased and have no job that will begin. The job was cancelled, discarded or deleted, or the run became
 // due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan: such a run
-// continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. It does not find a run whose job the program
-// has moved into a queue whose name does not begin with kahn_.
+// continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. If the program has moved a job into a queue
+// whose name does not begin with kahn_, strayQuery does not find the job's run.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
