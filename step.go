@@ -163,7 +163,7 @@ type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context, which copies the Err and the Cause of this parent at that time
+	fire func() // cancels the live context, which then copies the Err and the Cause of this parent
 }
 
 // never is the Done channel of each parentContext. It is never closed: a parentContext announces its end only to the function given to AfterFunc.
@@ -419,10 +419,10 @@ func (s *Step) UpstreamAll() map[string]any {
 	return m
 }
 
-// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them. If the node is not an ancestor of this node, the error matches [ErrNotAncestor]
-// and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by [NewStep], UpstreamErr returns
-// nil for a node that is not in the [Call], and logs a warning with Log.
+// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled. For any other predecessor it returns nil. For a map
+// that completed although some of its items failed, it returns the [*MapError] that lists them. If the node is not an ancestor of this node, the
+// error matches [ErrNotAncestor] and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by
+// [NewStep], UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if c := s.given(); c != nil {

@@ -63,8 +63,8 @@ func Durable(s store.Store) Option {
 
 // EarlySignals answers the waiting nodes of a run that continues from a snapshot or a store. It also answers gates that the run has not reached,
 // or that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of signals name the nodes by
-// id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the graph
-// is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
+// id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered. Such an answer is checked when the graph of
+// the expanded node is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
 // [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.

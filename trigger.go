@@ -34,7 +34,7 @@ type fired struct {
 // trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
 // A run that continues from a [Snapshot] or its store stays fired without this option. If the option is given again, it must name the same
-// trigger, with PruneClosure if this was set at first; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
+// trigger, with the same [PruneMode] as at first; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }

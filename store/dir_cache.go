@@ -77,8 +77,8 @@ func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	return nil
 }
 
-// Prune removes the entries that were not used for the given time, and then the least recently used ones until the entries have at most the given
-// number of bytes together. Zero means no bound. It returns how many entries it has removed.
+// Prune removes the entries that were not used for the given time. Then it removes the least recently used entries, until the remaining entries
+// together have at most the given number of bytes. Zero means no bound. It returns how many entries it has removed.
 func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if c.Dir == "" || unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes, c.Dir)

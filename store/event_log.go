@@ -106,8 +106,8 @@ func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Eve
 	}
 }
 
-// follow yields the events that are stored, and waits for more if there are none. goesOn is false if the reader stops, and ended is true if there
-// will be no more events.
+// follow yields the events that are stored, and waits for more if there are none. The result "goesOn" is false if the reader stops. The result
+// "ended" is true if there will be no more events.
 func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.Event, error) bool) (goesOn, ended bool, err error) {
 	if ctx.Err() != nil {
 		return true, false, context.Cause(ctx)

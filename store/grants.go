@@ -21,7 +21,7 @@ type GrantStore interface {
 	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
 	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does not
 	// repeat the call in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask] implements these
-	// rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes
+	// rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]. After any other error, either all changes
 	// were made or none.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }

@@ -30,9 +30,9 @@ import (
 // until it is pruned.
 type Inbox interface {
 	Store
-	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
-	// already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this id,
-	// ErrUnknownRun if the run is not stored, and ErrEnded if the run has ended. It matches ErrNotEnded for a redrive of a run that has not
+	// Post stores a request for a run, whether or not a process performs the run. The result "posted" is false if the run has the same request
+	// under this id already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this
+	// id, ErrUnknownRun if the run is not stored, and ErrEnded if the run has ended. It matches ErrNotEnded for a redrive of a run that has not
 	// ended, and [machine.ErrBadValue] if Request.Check refuses the request.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
 	// LoadRequests returns at most "limit" requests of a run with numbers above "after", in order, whether answered or not. The limit is
@@ -150,8 +150,8 @@ type Redriving struct {
 	Anew            bool `json:"anew,omitempty"`
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
-	// The next two fields repeat no nodes. RepeatCompensations repeats compensations that have failed; CompensatedByHand records that the
-	// effects of nodes were undone by hand.
+	// With the next two fields a redrive repeats no nodes. RepeatCompensations repeats compensations that have failed; CompensatedByHand records
+	// that the effects of nodes were undone by hand.
 	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }
@@ -218,7 +218,7 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	return true, nil
 }
 
-// Wakes reports whether the request makes its run due. If the run has begun, any request does; if not, only a KindCancel does.
+// Wakes reports whether the request makes its run due. If the run has begun, any request makes it due; otherwise only a KindCancel does.
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
 // TakenFollow reports whether the requests that the commit answers are the next requests of a run. The argument "taken" is the number of

@@ -278,7 +278,8 @@ func (p *poster) judge(check checkEvents) (answered int, err error) {
 	return answered, errors.Join(err, same("requests that were stored", answered, p.posted), same("the effects", effects, given), check(g, res, events))
 }
 
-// effectsOf returns the ids of the requests that had an effect, sorted: signals in the events, and cancels that are causes in the result.
+// effectsOf returns the ids of the requests that had an effect, sorted. A signal had an effect if an event shows it. A cancel had an effect if the
+// result names it as the cause of a stop.
 func effectsOf(res *kahn.Result, events []kahn.Event) (ids []string, err error) {
 	signals := map[string]string{}
 	for _, e := range events {
@@ -339,8 +340,8 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 // signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs in a new
 // folder, until it has started the given number of processes. Each request must be answered once, together with its effect. Processes made by the
 // function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise the
-// test fails. The processes call [ServeAsked] for the folder; "open" opens the store of the folder for this process; "check" is
-// kahntest.CheckEvents.
+// test fails. The processes call [ServeAsked] for the folder. The function "open" opens the store of the folder for this process. The parameter
+// "check" is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

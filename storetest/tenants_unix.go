@@ -113,8 +113,8 @@ func ServeTenants(ctx context.Context, dir string, db TenantStore, alone bool) (
 
 // RunTenants lets three to five processes serve the runs of four tenants. It kills processes, stops others for longer than their leases, and
 // calls the functions in Faults. The bounds of tenants, of a group, of all steps and of the runs of each tenant must hold for all processes
-// together. Steps do not count if their process was stopped until its leases had ended. All runs must complete. The function "alone" makes
-// processes that share no bounds; these must exceed the bounds, which shows that the check can fail.
+// together. A step does not count if its process was stopped for so long that the leases of the process ended. All runs must complete. The
+// function "alone" makes processes that share no bounds; these must exceed the bounds, which shows that the check can fail.
 func RunTenants(t *testing.T, f Tenants, alone func(dir string) *exec.Cmd) {
 	f.fight(t, t.TempDir(), false)
 	f.Command, f.Faults, f.Full, f.Runs = alone, nil, nil, min(f.Runs, 60)

@@ -242,7 +242,7 @@ func (h *host) fits(path, what string, data json.RawMessage) error {
 	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
 }
 
-// unlessBlobs makes an error permanent, unless it comes from the BlobStore: then the retry policy of the node decides.
+// unlessBlobs makes an error permanent, unless it comes from the BlobStore: such an error leads to a retry if the node's Retry allows one.
 func unlessBlobs(err error) error {
 	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
 		return err

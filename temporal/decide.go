@@ -104,8 +104,8 @@ func withoutNumbers(path string) string {
 	return b.String()
 }
 
-// verify calls a function that was declared as pure; the first time in the worker it calls the function twice. If the results differ, the
-// workflow task fails, and Temporal records none of its results, so that no history depends on the function.
+// verify calls a function that was declared as pure. If this worker has not called the function before, verify calls it twice. If the results
+// differ, the workflow task fails, and Temporal records none of its results, so that no history depends on the function.
 func (x *interpreter) verify(path, field string, call func() (any, error)) (any, error) {
 	n, _ := x.plan.At(path)
 	if isText(n, field) || !x.pure.asks(x.in.Plan.Print, path, field) {

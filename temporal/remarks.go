@@ -155,7 +155,7 @@ type remarked struct {
 	Details details         `json:"details,omitempty"` // the details of the last heartbeat of a failed attempt
 }
 
-// remarkedPrefix is the beginning of the JSON of a remarked. No other result begins with it.
+// remarkedPrefix is the beginning of the JSON of a value of type remarked. No other result begins with it.
 var remarkedPrefix = []byte(`{"reply":`)
 
 // split separates a result into the reply, the remarks and the details.

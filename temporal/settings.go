@@ -15,7 +15,7 @@ type Settings struct {
 	OnFailure      kahn.FailureMode `json:"on_failure,omitempty"`
 	StopMode       kahn.StopMode    `json:"stop_mode,omitempty"`
 	OnSuspend      kahn.SuspendMode `json:"on_suspend,omitempty"`
-	Limit          int              `json:"limit,omitempty"` // 1,000 by default and at most: Temporal bounds the activities of a workflow
+	Limit          int              `json:"limit,omitempty"` // the default and the maximum are 1,000, since Temporal bounds the activities of a workflow
 	KeyLimit       int              `json:"key_limit,omitempty"`
 	StartRate      kahn.Rate        `json:"start_rate,omitzero"`
 	KeyRate        kahn.Rate        `json:"key_rate,omitzero"`

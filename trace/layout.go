@@ -7,8 +7,8 @@ import (
 )
 
 // SVG pictures have a layered layout: a node is in the layer after the layer of its last predecessor. A long edge is a chain of empty places, one
-// in each layer that it crosses. Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible
-// to the middle of its neighbours.
+// in each layer that it crosses. The places in a layer are ordered by barycentre sweeps. Within the minimum distances, each node is as close as
+// possible to the middle of its neighbours.
 
 // size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }

@@ -243,7 +243,7 @@ type in[T any] struct {
 	view view[T]
 }
 
-// input makes a node take a value. number counts its inputs from 1.
+// input makes a node take a value. The parameter "number" counts the node's inputs from 1.
 func input[T any](src *source, v Val[T], number int) in[T] {
 	if src == nil {
 		return in[T]{}

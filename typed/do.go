@@ -6,9 +6,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Do0 adds a node that calls do, and returns its value. do is called as the Do of a [kahn.Node]: see [kahn.StepFunc] for errors with a
-// special meaning, such as [kahn.Skip] and [kahn.Permanent]. [kahn.StepOf] returns the [*kahn.Step] of the attempt from do's context, or
-// from a context derived from it:
+// Do0 adds a node that calls the function "do", and returns the node's value. The function is called like the Do of a [kahn.Node]: see
+// [kahn.StepFunc] for errors with a special meaning, such as [kahn.Skip] and [kahn.Permanent]. [kahn.StepOf] returns the [*kahn.Step] of the
+// attempt from do's context, or from a context derived from it:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //

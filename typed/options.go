@@ -123,7 +123,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 	return v
 }
 
-// follow makes the node run after another node. number is the handle's position in After.
+// follow makes the node run after another node. The parameter "number" is the handle's position in After.
 func (src *source) follow(h Handle, number int) {
 	build := src.block.in.build
 	var of *source

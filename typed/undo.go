@@ -80,7 +80,7 @@ func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error
 	return v.read(s, id, output)
 }
 
-// given returns a value that the node takes, for its compensation. number counts the values from 1.
+// given returns a value that the node takes, for its compensation. The parameter "number" counts the values from 1.
 func given[T any](src *source, v Val[T], number int) in[T] {
 	build := src.block.in.build
 	if v.src == nil {

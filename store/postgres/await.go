@@ -152,7 +152,7 @@ func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status mach
 
 // postedAnswers are answers for runs whose rows the transaction has locked.
 type postedAnswers struct {
-	runs, counts []int64 // runs has each run once; counts says how many answers the run gets
+	runs, counts []int64 // each run is in "runs" once, and "counts" has the number of its answers
 	ids          []string
 	of           map[int64][]answered
 }

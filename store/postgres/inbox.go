@@ -18,9 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the expression for the WakeAt of a run. This is the time in the column "wake", or the time at which the waiting request was posted
-// if the run has begun and that time is earlier. A waiting cancel counts even before the run has begun. The expression finds out from the status
-// whether the run has begun, since the column "sequence" changes with each commit and so must not be in an index.
+// wakesAt is the expression for the WakeAt of a run. This is the time in the column "wake". If the run has begun and has a waiting request, it is
+// the time of the post if that is earlier. A waiting cancel counts even before the run has begun. The expression finds out from the status whether
+// the run has begun, since the column "sequence" changes with each commit and so must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows holds answers to requests, one slice for each column.
@@ -92,8 +92,8 @@ func collides(err error) bool {
 }
 
 // PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed, the request is stored,
-// and the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll, even if it is
-// this Store. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
+// and the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll. This is also true of the
+// Store whose PostTx was called. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
 // transaction remains usable.
 //
 // PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the

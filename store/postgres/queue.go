@@ -72,10 +72,10 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 }
 
 // dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs,
-// it takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. The statement reads at most one more run
-// of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the latest turn of its key,
-// and the time until the run is due. Each row also says how many runs of a key the page has, and whether there are more keys. Each row also says
-// whether any unended run of the queues has a key, and whether any has a key or a priority.
+// it takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. The statement reads the parts of at most as
+// many keys as a page may have runs. Of each part it reads at most one run more than a page needs. Each row has the number of the latest turn of
+// its key, and the time until the run is due. Each row also says how many runs of a key the page has, and whether there are more keys. Each row
+// also says whether any unended run of the queues has a key, and whether any has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "

@@ -48,7 +48,7 @@ func (s *Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	return stored, nil
 }
 
-// load reads a run in one statement, so the result is consistent. held reports whether the run has a lease that has not expired.
+// load reads a run in one statement, so the result is consistent. The result "held" says whether the run has a lease that has not expired.
 func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r *run, held bool, err error) {
 	if !storable(id) {
 		return nil, nil, false, store.ErrUnknownRun

@@ -48,8 +48,8 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// judge judges a commit. posted is the number of the run's last request, or a higher number if the store does not know this number. If the
-// answer is AppliedNow, the stage has the changes, until the caller calls keep or drop. With any other answer the run is unchanged.
+// judge judges a commit. The parameter "posted" is the number of the run's last request, or a higher number if the store does not know this
+// number. If the answer is AppliedNow, the stage has the changes, until the caller calls keep or drop. With any other answer the run is unchanged.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })

@@ -113,8 +113,9 @@ func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 	return describe(err)
 }
 
-// Prune removes the entries that were not used for the given time, and then the least recently used ones until the entries have at most the given
-// number of bytes together. Zero means no bound. It returns how many entries it has removed. Each transaction removes a few hundred entries.
+// Prune removes the entries that were not used for the given time. Then it removes the least recently used entries, until the remaining entries
+// together have at most the given number of bytes. Zero means no bound. It returns how many entries it has removed. Each transaction removes a few
+// hundred entries.
 func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes)

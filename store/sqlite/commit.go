@@ -218,7 +218,7 @@ func (st *stage) keep(c *store.Commit) {
 	}
 }
 
-// write writes the changes. held is false if the lease is not valid; write has then changed nothing.
+// write writes the changes. If the lease is not valid, the result "held" is false, and write has changed nothing.
 func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}

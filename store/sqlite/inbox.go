@@ -163,7 +163,7 @@ func requestSum(s *summer, row int64, q *store.Request) int64 {
 
 const requestRows = "SELECT request, id, kind, node, value, actor, comment, posted, answer, checksum FROM kahn_requests"
 
-// readRequest reads a row of requestRows. taken is the number of the last request of the run that was answered.
+// readRequest reads a row of requestRows. The parameter "taken" is the number of the last request of the run that was answered.
 func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, err error) {
 	number, _ := row[0].(int64)
 	text := func(i int) string {

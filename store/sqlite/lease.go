@@ -57,7 +57,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	return lease, stored, nil
 }
 
-// acquire is Acquire in a transaction. refused is the error if another owner has the lease of the run.
+// acquire is Acquire in a transaction. If another owner has the lease of the run, the error is in the result "refused".
 func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
 	there, held, other := false, false, ""

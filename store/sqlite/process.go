@@ -21,7 +21,7 @@ type processLock struct {
 
 func lockPath(path string, process int64) string { return fmt.Sprintf("%s-process-%d", path, process) }
 
-// lockProcess takes the lock of a process. held is true if a living process has the lock.
+// lockProcess takes the lock of a process. The result "held" is true if a living process has the lock.
 func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
 	connector, err := sqlite.NewConnector(fileDSN(path, mode))
 	if err != nil {

@@ -193,7 +193,7 @@ type loader struct {
 	sums                  *summer
 }
 
-// load reads a run in a transaction. refused is the error if the run is not stored or is damaged.
+// load reads a run in a transaction. If the run is not stored or is damaged, the error is in the result "refused".
 func (l *loader) load(id string) (stored *store.Run, known *run, refused, err error) {
 	err = l.run(func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}

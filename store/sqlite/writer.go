@@ -162,7 +162,7 @@ func (w *writer) perform(line []*request) {
 	}
 }
 
-// transact performs all requests in the open transaction, or none. done is true if each request succeeded.
+// transact performs all requests in the open transaction, or none. The result "done" is true if each request succeeded.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
 		// A panic becomes an error: otherwise the other requests in the line would lose their leader.
