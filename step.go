@@ -419,8 +419,8 @@ func (s *Step) UpstreamAll() map[string]any {
 	return m
 }
 
-// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled. For any other predecessor it returns nil. For a map
-// that completed although some of its items failed, it returns the [*MapError] that lists them. If the node is not an ancestor of this node, the
+// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled. For a map that completed although some of its items
+// failed, it returns the [*MapError] that lists them. For any other predecessor it returns nil. If the node is not an ancestor of this node, the
 // error matches [ErrNotAncestor] and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by
 // [NewStep], UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {

@@ -392,7 +392,7 @@ func (q *PruneQuery) Check() (err error) {
 }
 
 // Sweep removes the blobs with the given keys from q.Blobs, and returns the keys that are gone. The caller has checked that no run refers to these
-// blobs. It leaves blobs that were put less than q.Grace ago. It stops at the first error. It is for implementations of [Admin].
+// blobs. Sweep leaves blobs that were put less than q.Grace ago. It stops at the first error. It is for implementations of [Admin].
 func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
 	grace := q.Grace
 	switch {

@@ -19,8 +19,8 @@ import (
 
 // Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when
 // the process stops or dies, and the next process continues the run. For each write of a run, or for a sample if there are many, there is a
-// process that crashes after this write. It also crashes after each write of a redriven run, and after some writes of continued runs. In other
-// runs the store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by
+// process that crashes after this write. Processes also crash after each write of a redriven run, and after some writes of continued runs. In
+// other runs the store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by
 // themselves, by shutdowns and by kills, and no node may ask again for an acknowledged answer. All these runs must have the same outcome as a run
 // without a store. Runs of one more kind have no known outcome: they are signalled, left, shut down and stopped at any time. Each life must end in
 // time with the status that is stored, and the events of all lives of a run must form one stream.
