@@ -325,7 +325,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // otherwise the beginning of the nested run was lost with the store
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // omitted if the store failed before it recorded the start of the nested run
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
@@ -662,7 +662,7 @@ type Cause struct {
 	Err error
 }
 
-// Request names the person or program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
+// Request names who requests a stop or a redrive of a run, a person or a program, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
 // [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Actor and Reason are meant for
 // display and logs, and have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
 // stores.

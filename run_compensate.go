@@ -776,9 +776,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. certain reports whether the node certainly
-// had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an effect. For
-// any other Step, Compensated returns nil and false.
+// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. The result `certain` is true if the node
+// certainly had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an
+// effect. For any other Step, Compensated returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain

@@ -7,10 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Estimate returns how long a node is expected to take: the time that [Map.Estimate] or Node.Estimate declares, or else the time that the run's
-// [History] knew for the node's path when the run started. For a composite, this is the time from its start to its end. With the option
-// [Estimates], Estimate returns the node's duration in the earlier run, or else the time that the node declares. It returns false if none of
-// these times is known, or if path names no node now. path is as for [Run.Node].
+// Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If none is declared, it
+// is the time that the run's [History] knew for the node's path when the run started. For a composite, this is the time from its start to its
+// end. With the option [Estimates], Estimate returns the node's duration in the earlier run, or else the time that the node declares. It
+// returns false if none of these times is known, or if path names no node now. path is as for [Run.Node].
 func (r *Run) Estimate(path string) (time.Duration, bool) {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -24,8 +24,8 @@ type answer struct {
 	text            json.RawMessage // the encoded value of the signal; nil if the codec has not encoded it
 }
 
-// answer computes the effect of a signal. text is the encoded value, or nil if the codec has not encoded the value yet. answer returns an error
-// if the value is not one of the choices of a gate.
+// answer computes the effect of a signal. The parameter `text` is the encoded value, or nil if the codec has not encoded the value yet. The error
+// reports a value that is not one of the choices of a gate.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -265,8 +265,8 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node in a nested run. It reports whether there is such a run. prefix is the prefix of the nested run's
-// paths, relative to this run.
+// statusInside returns the status of a node in a nested run. It reports whether there is such a run. The parameter `prefix` is the prefix of the
+// nested run's paths, relative to this run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -521,8 +521,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. refused are the
-// errors of signals whose values are not among the choices, in the order of declaration.
+// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. The result `refused`
+// contains the errors of signals whose values are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
@@ -536,8 +536,8 @@ func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref
 	return answers, refused
 }
 
-// waiter returns the run in which a node waits, and the node's name in that run. gate is the node's path or token. r must be an outermost run.
-// waiter follows the parts of the path instead of searching all runs.
+// waiter returns the run in which a node waits, and the node's name in that run. The parameter `gate` is the node's path or token. r must be an
+// outermost run. For speed, waiter follows the parts of the path, and does not search all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate

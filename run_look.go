@@ -365,8 +365,8 @@ func (r *Run) astray(path, rest string) *PathError {
 // its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs returns an
 // error if the copying function panics. Other errors are as for [Run.Node].
 //
-// params are the parameters by name, as in [Step.Params]. open lists the parameters that may still change, in alphabetical order: an edge to the
-// parameter has not delivered a value yet, or the delivered values have not been merged yet.
+// The result `params` contains the parameters by name, as in [Step.Params]. The result `open` lists the parameters that may still change, in
+// alphabetical order: an edge to the parameter has not delivered a value yet, or the delivered values have not been merged yet.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
 	at, lost := r.locate(path)
@@ -645,7 +645,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	return x
 }
 
-// addInside adds the nodes inside a composite. sub is the plan of the composite's sub-graph, or of each item.
+// addInside adds the nodes inside a composite. The parameter `sub` is the plan of the composite's sub-graph, or of each item.
 func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix string) {
 	in := n.Inside
 	if in == nil {
@@ -778,7 +778,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 	return s
 }
 
-// skip returns why the node was skipped. at maps ids to the states of the graph's nodes.
+// skip returns why the node was skipped. The parameter `at` maps ids to the states of the graph's nodes.
 func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message

@@ -47,7 +47,7 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposite begins the nested run of a composite. seen is nil unless a memo needs to know which inputs the nodes inside read.
+// beginComposite begins the nested run of a composite. The parameter `seen` is nil unless a memo needs to know which inputs the nodes inside read.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{seen: seen}
@@ -319,7 +319,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// given returns a root input. noted reports whether a memo must record the read, see sights.
+// given returns a root input. If `noted` is set, a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -355,7 +355,7 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 // eachInput calls f with the names of the root inputs. It may repeat a name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput calls f like eachInput. noted reports whether a memo must record the read, see sights.
+// everyInput calls f like eachInput. If `noted` is set, a memo must record the read, see sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)

@@ -137,8 +137,8 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may begin now, because a worker evaluates a task alone, because such a task waits for a write of the store, or
-// because an interrupted attempt has not returned.
+// halts reports whether nothing may begin now. There are three reasons: a worker evaluates a task alone, such a task waits for a write of the store,
+// or an interrupted attempt has not returned.
 func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
 // interrupts reports whether an interrupted attempt has not returned.

@@ -32,9 +32,9 @@ func (r *Run) cancel(q Request) {
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
-// AbortAll stops the run like Cancel, but because of a failure that the host has found: nodes are aborted, and the run fails with err, or with
-// [ErrAborted] if err is nil. A [Request] records who requests the stop, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at
-// rest, since stores do not keep such requests; use Cancel to stop such a run.
+// AbortAll stops the run like Cancel, but because of a failure that the host has found. The nodes are aborted, and the run fails with err. If
+// err is nil, the run fails with [ErrAborted]. A [Request] records who requests the stop, and why, as for Cancel. AbortAll returns [ErrAtRest]
+// if the run is at rest, since stores do not keep such requests; use Cancel to stop such a run.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -443,7 +443,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with adds a failure. added is false if the group had already failed.
+// with adds a failure. The result `added` is false if the group had already failed.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}

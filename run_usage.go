@@ -315,8 +315,8 @@ const (
 )
 
 // SetLabel sets a label of the run, like [Describe] at the run's start. It replaces an earlier label with this name. [store.Admin] lists runs by
-// their labels. In a durable run, the label is written in the commit that records the end of the attempt, however the attempt ends; if the
-// process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
+// their labels. In a durable run, the commit that records the end of the attempt also writes the label, however the attempt ends. If the process
+// dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
 // Temporal keeps the label in its history, and sets no search attribute.
 //
 // The error matches [ErrBadValue] if the name or the value is not UTF-8 or is longer than 1,000 bytes, or if steps have already set 100 other

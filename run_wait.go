@@ -348,8 +348,8 @@ type takenSignals struct {
 // signalName identifies a signal with an ID.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. stored is the number of signals, from the beginning of
-// the list, that have records in the store.
+// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The parameter `stored` is the number of signals, from the
+// beginning of the list, that have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {

@@ -382,9 +382,9 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 // heldBy is the key under which nameHolders caches the waiting nodes of a run. These nodes hold back the run's other nodes.
 type heldBy struct{ run *Run }
 
-// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. of identifies the resource, and total
-// is the number of its holders. Callers may ask about many nodes, so nameHolders caches the holders that it found. It searches all nodes again
-// only if a known holder no longer holds the resource, or if the number of holders has changed.
+// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. The parameter `of` identifies the
+// resource, and `total` is the number of its holders. Callers may ask about many nodes, so nameHolders caches the holders that it found. It
+// searches all nodes again only if a known holder no longer holds the resource, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
@@ -580,8 +580,8 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 	return d.outbox.starts(at) || d.current != nil && d.current.starts(at)
 }
 
-// readyAt returns when a node became ready for its current attempt, in ns since the run's start: after a backoff, a signal, or the end of the
-// last predecessor that its join waited for. If a check follows, its time counts as waiting.
+// readyAt returns when a node became ready for its current attempt, in ns since the run's start. A node becomes ready after a backoff, after a
+// signal, or when the last predecessor that its join waits for has ended. If a check follows, its time counts as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready

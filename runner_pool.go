@@ -268,8 +268,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token reports whether the node needs a token.
-// waits changes nothing.
+// waits reports whether the run waits for a slot or a token, and whether it waits for a token. The parameter `token` is true if the node needs a
+// token. waits changes nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false

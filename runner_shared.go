@@ -394,8 +394,8 @@ func (g *granter) work() {
 	}
 }
 
-// collect returns the requests that are due now or soon. If there are none, it returns the time to wait. done means that no more requests are
-// needed.
+// collect returns the requests that are due now or soon. If there are none, it returns the time to wait. The result `done` is true if no more
+// requests are needed.
 func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
 	p := g.pool
 	p.mu.Lock()

@@ -663,8 +663,8 @@ type dueRun struct {
 	turn *keyTurn // nil if turns are not recorded
 }
 
-// turnsOf adds to each run the turn of its key. keyed reports whether any run of the queues has a key. If none has, turns make no difference, and
-// turnsOf adds none.
+// turnsOf adds to each run the turn of its key. The parameter `keyed` is true if a run of the queues has a key. If no run has a key, turns make no
+// difference, and turnsOf adds none.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {

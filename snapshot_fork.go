@@ -106,9 +106,9 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if all is set, the nodes that failed or were
-// stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. ended reports whether the composite around
-// the nodes has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if `all` is set, the nodes that failed or
+// were stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. The parameter `ended` is true if the
+// composite around the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -303,7 +303,8 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into returns the nodes inside a composite that run again. rests lists the named paths into the composite, without the composite's own path.
+// into returns the nodes inside a composite that run again. The parameter `rests` lists the named paths into the composite, without the composite's
+// own path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -480,8 +481,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. at is nil, or
-// lists the nodes of a snapshot by Ref; some of them may have been expanded.
+// part returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. The parameter `at`
+// is nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -597,8 +598,8 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take removes the nodes that begin again from the nodes of a snapshot, and sets the status of composites that continue inside to running. epoch
-// is the number of the epoch that ends.
+// take removes the nodes that begin again from the nodes of a snapshot, and sets the status of composites that continue inside to running. The
+// parameter `epoch` is the number of the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)

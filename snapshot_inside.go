@@ -449,7 +449,7 @@ func (r *Run) restoreStop(stop *stopState) {
 }
 
 // early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an
-// expanded node. early drops, without a warning, a signal for a gate that was aborted or skipped.
+// expanded node. If a gate was aborted or skipped, early drops its signal without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -734,8 +734,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer stores a signal for the node in the snapshot. text is the encoded value if it is known. given is set if the signal came with the options
-// of the run that continues; then a deadline that has passed takes precedence over the signal.
+// answer stores a signal for the node in the snapshot. The parameter `text` is the encoded value if it is known. If `given` is set, the signal came
+// with the options of the run that continues: then a deadline that has passed takes precedence over the signal.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}

@@ -77,8 +77,8 @@ type restoration struct {
 	taken  takenBack  // the data that a redrive removes from the store
 }
 
-// restoration checks, before any step runs, that the run can continue from the snapshot. stored is the stored run from which the snapshot
-// comes, or nil.
+// restoration checks, before any step runs, that the run can continue from the snapshot. The parameter `stored` is the stored run from which the
+// snapshot comes, or nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)

@@ -503,7 +503,7 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes the effects of a handler: begin another run, or give DespiteHandlers to run the failed nodes again anyway", ErrHandlers, b.String())
 }
 
-// handled appends the handlers because of which a redrive or a fork is refused, at every depth: see DespiteHandlers. before is set for a fork that
+// handled appends the handlers because of which a redrive or a fork is refused, at every depth: see DespiteHandlers. If `before` is set, the fork
 // keeps the result of an ancestor of a composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()

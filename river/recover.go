@@ -88,7 +88,7 @@ WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds due runs that are not leased and have no job that will begin. The job was cancelled, discarded or deleted, or the run became
-// due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan: such a run
+// due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan. Such a run
 // continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. If the program has moved a job into a queue
 // whose name does not begin with kahn_, strayQuery does not find the job's run.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())

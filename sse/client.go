@@ -93,7 +93,7 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event
 	}
 }
 
-// backoff returns the time before the next connection. idle is the number of successive connections without new events.
+// backoff returns the time before the next connection. The parameter `idle` is the number of successive connections without new events.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {
