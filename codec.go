@@ -573,7 +573,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {
-	case leaves["any"], leaves["string"], leaves["float64"]: // form tags some values of these types
+	case leaves["any"], leaves["string"], leaves["float64"]: // the method form tags some values of these types
 		x, err = t.value(data, depth+1)
 	case leaves["float32"]:
 		x, err = t.taggedValue(v.Type(), data, depth+1)

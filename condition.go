@@ -97,7 +97,7 @@ func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	return ""
 }
 
-// routeOf returns the branches whose labels are in taken. It ignores labels that the condition does not have.
+// routeOf returns the branches whose labels are in the list `taken`. It ignores labels that the condition does not have.
 func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
@@ -213,7 +213,7 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 }
 
 // An alias class contains the words that mean true, or the words that mean false. If no edge has the exact label of an answer, the label matches
-// the edges labelled with a word of its class. For gates the classes contain more words.
+// the edges labelled with a word of its class. The classes of gates contain more words than the classes of conditions.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{

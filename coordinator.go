@@ -254,7 +254,7 @@ type manual struct {
 	busy atomic.Bool   // a method of the Coordinator is running
 	told chan struct{} // closed when sinks and functions of Around have been called for the end of the run
 
-	undos []undoCall // attempts to undo a node that have begun, until settle takes them
+	undos []undoCall // begun attempts to undo a node, until settle takes them
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
 	undoing map[*Step]*undo   // attempts to undo nodes, until the host reports their results

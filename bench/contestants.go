@@ -56,7 +56,7 @@ var (
 // errNoLimit is returned if an executor cannot hold back ready steps.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph declares a shape as a program that loads its graphs does: first all nodes, then all edges, and one StepFunc for all nodes.
+// kahnGraph declares a shape like a program that loads its graphs: first all nodes, then all edges, and one StepFunc for all nodes.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)

@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that the simulation of two workers results in the measured time of ns nanoseconds per node.
+// fit sets c.move so that the simulation of two workers takes ns nanoseconds per node, the measured time.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {

@@ -19,7 +19,7 @@ type reading struct {
 type entry struct {
 	contestant
 	shape    *shape
-	reps     int // runs in a sample; set by the first sample
+	reps     int // the number of runs in a sample; set by the first sample
 	readings []reading
 }
 

@@ -20,7 +20,7 @@ import (
 type server struct {
 	store      *postgres.Store
 	pool       *pgxpool.Pool
-	statements atomic.Int64 // executed over the pool
+	statements atomic.Int64 // the number of statements executed over the pool
 }
 
 // TraceQueryStart implements pgx.QueryTracer.

@@ -54,10 +54,10 @@ func (l Loader) addFromPart(err error, doc *Document) {
 // loss is what the graph may lack because parts of the document could not be read.
 type loss struct {
 	fields map[string][]string // fields that could not be read completely, by the path of their node; "" stands for any field
-	edges  bool                // the document may have other edges, labels or kinds of nodes
-	nodes  bool                // the document may have other nodes
-	inputs bool                // the document may have other inputs
-	groups bool                // the document may have other groups
+	edges  bool                // the document may have edges, labels or kinds of nodes that the graph lacks
+	nodes  bool                // the document may have nodes that the graph lacks
+	inputs bool                // the document may have inputs that the graph lacks
+	groups bool                // the document may have groups that the graph lacks
 	// schedule: the schedule could not be read completely.
 	schedule bool
 }

@@ -100,7 +100,7 @@ type command struct {
 	alone    string          // the flag that replaces the arguments, or ""
 	summary  string          // one line
 	text     string          // the help below the summary
-	words    func() []string // the possible arguments; nil: files
+	words    func() []string // the possible arguments; nil means names of files
 	register func(*flags) action
 }
 

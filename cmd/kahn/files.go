@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text of at most maxText bytes. what names the text in errors.
+// limited reads a text of at most maxText bytes. Errors call the text `what`.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {

@@ -58,7 +58,7 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// hinted adds the flag that allows the redrive to an error that matches kahn.ErrHandlers. It returns other errors unchanged.
+// hinted adds a hint to an error that matches kahn.ErrHandlers: the flag that allows the redrive. It returns other errors unchanged.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; the flag is -despite-handlers", err)

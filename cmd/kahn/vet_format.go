@@ -144,7 +144,7 @@ func (ps problems) sarif() sarifLog {
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
 }
 
-// fileURI returns the name of a file as a URI reference: relative, or absolute if the name is.
+// fileURI returns the name of a file as a URI reference. The reference is absolute if the name is absolute, and otherwise relative.
 func fileURI(name string) string {
 	u := url.URL{Path: filepath.ToSlash(name)}
 	if filepath.IsAbs(name) {

@@ -23,7 +23,7 @@ type scope struct {
 // wiring describes the edges that the text of a graph contains, even if the graph does not compile.
 type wiring struct {
 	ids    map[string]int
-	names  []string   // the ids, in order
+	names  []string   // the ids, in document order
 	params [][]string // by node: the parameters that edges deliver; nil if no edge leads to the node
 	before [][]int    // by node: the nodes from which edges lead to it
 	partly []bool     // by node: whether the node may have edges or parameters that could not be read

@@ -15,7 +15,7 @@ type transition struct {
 	from, to  string
 	condition place            // its Value is nil if the transition has no condition
 	keys      []string         // the keys of params, in document order
-	params    map[string]place // for the target step
+	params    map[string]place // the parameters for the target step
 }
 
 // resultOf matches a parameter that is the result of the preceding step, or a part of it.

@@ -69,7 +69,7 @@ type reader struct {
 	err  definition.Error
 	node string // the id of the current node
 	scope
-	groups   map[string]*group // of steps, by id
+	groups   map[string]*group // the groups of steps, by id
 	members  map[string]string // the group of a step, by the id of the step
 	compared int               // how many ports have been compared with outputs
 	nested   int               // how many nested groups are being converted
