@@ -116,8 +116,8 @@ type NodeData struct {
 	Tolerated bool
 }
 
-// isUnread reports whether the node has failed or was stopped, so that a guard, a condition or the test of a loop that reads its output must also ask
-// for its status or error: see [View.Unread].
+// isUnread reports whether the node has failed or was stopped and is not Tolerated, so that a guard, a condition or the test of a loop that reads
+// its output must also ask for its status or error: see [View.Unread].
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
