@@ -555,8 +555,8 @@ func (r *Run) makeResult() {
 	r.summed = true
 }
 
-// runError joins the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run was not stopped as a whole and
-// failed because of unhandled failures, the error omits the handled failures.
+// runError joins the errors of the nodes that failed by themselves, and the cause that stopped the run. A run may fail because of unhandled failures,
+// without being stopped as a whole. Then the error omits the handled failures.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)

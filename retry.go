@@ -13,8 +13,8 @@ import (
 )
 
 // Retry is a retry policy: the number of attempts of a node's step, and the delays between them. The zero value means the policy of the graph's
-// Defaults or, if they have none, the run's policy. If there is none either, there is a single attempt, since repeating an unknown side effect is
-// worse than reporting a failure.
+// Defaults or, if they have none, the run's policy. If the run has no policy either, there is a single attempt, since repeating an unknown side
+// effect is worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), randomized by Jitter.
 //
@@ -320,7 +320,7 @@ func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
 
-// retryOf returns the policy of a node or, if it has none, the run's default. The policy is zero if there is neither.
+// retryOf returns the policy of a node or, if it has none, the run's default. If the run has no default either, the policy is zero.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}

@@ -164,8 +164,8 @@ func (r *Run) undoesSome() bool {
 
 // reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes must be
 // undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
-// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items does the same with any status,
-// since failures of items concern only their map.
+// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes only these nodes,
+// whatever its status is, since failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false

@@ -45,8 +45,8 @@ func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answ
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
 }
 
-// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome must not
-// call user code. It does not need to: a string is its own label, every codec can encode it, and contracts check only values from outside.
+// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome must not call
+// user code. No user code is needed: a string is its own label, every codec can encode it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {

@@ -393,7 +393,7 @@ func (r *Run) Inputs(path string) (params map[string]any, open []string, err err
 // gathered contains the part of a node's inputs that is read under the run's lock.
 type gathered struct {
 	at     place // the node whose in-edges deliver; for an item, the map
-	item   place // an item, or the same node as at
+	item   place // an item, or the same node as in the field `at`
 	merged map[string]any
 	fed    map[string][]delivered // by parameter: the deliveries of its edges, in the order of declaration
 	open   []string

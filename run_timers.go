@@ -410,7 +410,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.settle(step, c, now)
 }
 
-// leftBehind records a node for whose goroutine the run no longer waits.
+// leftBehind records that the run no longer waits for the goroutine of a node.
 func (r *Run) leftBehind(ref machine.Ref) {
 	x := r.remark()
 	x.abandoned = append(x.abandoned, ref)

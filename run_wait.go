@@ -806,7 +806,7 @@ func (r *Run) rest(now int64) {
 	switch {
 	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
-	case r.leaving && r.outer == nil: // such a run is suspended even if nodes back off or are held in composites
+	case r.leaving && r.outer == nil: // a run that is being left is suspended even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			// The root is not suspended yet: workers still run, touched runs must be handled, or tree.pass must still start tasks or reach gates.
 			return

@@ -83,8 +83,7 @@ type Workflow struct {
 	MaxRuns int
 }
 
-// ErrUnclaimable is matched by the error about runs that have not ended although no live process performs their workflow and plan: see
-// [store.Unclaimable].
+// ErrUnclaimable is matched by the error about unended runs whose workflow and plan no live process performs: see [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
@@ -109,7 +108,7 @@ const (
 // Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
 // is first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them performs each run;
 // if it dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not among
-// s.Workflows. docs/durable.md describes how runs come to rest, and how Serve tries runs that could not begin again.
+// s.Workflows. docs/durable.md describes how runs come to rest, and how Serve retries runs that could not begin.
 //
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs that Serve has begun
 // continue until Shutdown: their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
