@@ -466,22 +466,22 @@ func TestChange(t *testing.T) {
 func TestBadSchedules(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]func(s *schedule.Schedule){
-		"a name is not empty":          func(s *schedule.Schedule) { s.Name = "" },
-		"has no @":                     func(s *schedule.Schedule) { s.Name = "a@b" },
-		"either Cron or Every":         func(s *schedule.Schedule) { s.Every = time.Hour },
-		"it has either":                func(s *schedule.Schedule) { s.Cron = "" },
-		"an interval has no Zone":      func(s *schedule.Schedule) { s.Cron, s.Every, s.Zone = "", time.Hour, "Europe/Berlin" },
-		`Missed "some"`:                func(s *schedule.Schedule) { s.Missed = "some" },
-		`Overlap "some"`:               func(s *schedule.Schedule) { s.Overlap = "some" },
-		"StartingDeadline -1s":         func(s *schedule.Schedule) { s.StartingDeadline = -time.Second },
-		"Jitter -1s":                   func(s *schedule.Schedule) { s.Jitter = -time.Second },
-		`minute "60"`:                  func(s *schedule.Schedule) { s.Cron = "60 * * * *" },
-		`no workflow "none"`:           func(s *schedule.Schedule) { s.Workflow = "none" },
-		`the label "schedule.tick"`:    func(s *schedule.Schedule) { s.Labels = map[string]string{"schedule.tick": "x"} },
-		"has 201 bytes":                func(s *schedule.Schedule) { s.Key = strings.Repeat("k", 201) },
-		"priority 101":                 func(s *schedule.Schedule) { s.Priority = 101 },
-		"is not a positive number":     func(s *schedule.Schedule) { s.Cron, s.Every = "", time.Millisecond },
-		`zone "Berlin" is none of the`: func(s *schedule.Schedule) { s.Zone = "Berlin" },
+		"a name is not empty":              func(s *schedule.Schedule) { s.Name = "" },
+		"has no @":                         func(s *schedule.Schedule) { s.Name = "a@b" },
+		"either Cron or Every":             func(s *schedule.Schedule) { s.Every = time.Hour },
+		"it has either":                    func(s *schedule.Schedule) { s.Cron = "" },
+		"an interval has no Zone":          func(s *schedule.Schedule) { s.Cron, s.Every, s.Zone = "", time.Hour, "Europe/Berlin" },
+		`Missed "some"`:                    func(s *schedule.Schedule) { s.Missed = "some" },
+		`Overlap "some"`:                   func(s *schedule.Schedule) { s.Overlap = "some" },
+		"StartingDeadline -1s":             func(s *schedule.Schedule) { s.StartingDeadline = -time.Second },
+		"Jitter -1s":                       func(s *schedule.Schedule) { s.Jitter = -time.Second },
+		`minute "60"`:                      func(s *schedule.Schedule) { s.Cron = "60 * * * *" },
+		`no workflow "none"`:               func(s *schedule.Schedule) { s.Workflow = "none" },
+		`the label "schedule.tick"`:        func(s *schedule.Schedule) { s.Labels = map[string]string{"schedule.tick": "x"} },
+		"has 201 bytes":                    func(s *schedule.Schedule) { s.Key = strings.Repeat("k", 201) },
+		"priority 101":                     func(s *schedule.Schedule) { s.Priority = 101 },
+		"is not a positive number":         func(s *schedule.Schedule) { s.Cron, s.Every = "", time.Millisecond },
+		`zone "Berlin" is not in the IANA`: func(s *schedule.Schedule) { s.Zone = "Berlin" },
 	} {
 		x := reports(new(diary), 0)
 		x.Store = new(store.Memory)
