@@ -165,8 +165,8 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before this iteration, and returns begun as true. If the loop must stop, iterate
-// returns the conclusion of the loop instead.
+// iterate begins the next iteration of a loop, or the pause before this iteration. It then returns true. If the loop must stop, it returns the
+// conclusion of the loop, and false.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
@@ -197,8 +197,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor returns why the run was stopped or, if it was not stopped, the cause of a draining stop of the loop. A draining stop lets the loop
-// finish its iteration. If there is no such stop, stoppedFor returns CauseNone.
+// stoppedFor returns why the run was stopped. If the run was not stopped, it returns the cause of a draining stop of the loop, which lets the loop
+// finish its iteration. If there is neither stop, it returns CauseNone.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -206,9 +206,9 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop itself was stopped or has timed out,
-// the failure in this conclusion is not final: when the node is settled, the stop or the timeout decides the outcome. The caller holds the run's
-// lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If the loop has timed out, or if the loop was stopped but
+// not the run, this conclusion is a failure that is not final. The timeout or the stop decides the outcome when the node is settled. The caller holds
+// the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -234,8 +234,8 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The run does not come
-// to rest during the pause, unless the run is being left.
+// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The pause keeps the run
+// from being suspended, unless the run is being left.
 type pause struct {
 	next   int            // the number of the next iteration
 	due    int64          // the time when the iteration begins, in ns since the run's start
@@ -252,7 +252,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped during the pause
 		}
-		r.wake(now) // as after a backoff, a run that is being left may now be at rest
+		r.wake(now) // a run that is being left may end now, as after a backoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})

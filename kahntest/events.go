@@ -36,7 +36,7 @@ var (
 			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
 			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		// After an event that rejects an output, or a timeout, the fallback may run. The output of the fallback may be rejected, too.
+		// After a timeout, or after the output was rejected, the fallback may run. Its output may be rejected, too.
 		event.ContractViolated: {
 			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
 			event.ModerationFlagged,
@@ -76,13 +76,13 @@ type streamChecker struct {
 	part        bool                 // whether nodes may have results without events: the stream begins with a resumption, or the run is a fork
 	graphs      map[*kahn.Graph]map[string]*decl
 	expanded    map[string]*kahn.Graph // the graphs of expanded nodes with a single attempt, by path
-	inside      map[string]*interior   // the nodes seen in each composite, by the composite's path
+	inside      map[string]*interior   // by the path of a composite: the nodes in it whose events were read
 	resumptions int
 	wave        int // in waves mode, the tier of the latest wave; -1 before the first wave
 	waves       bool
 	changed     bool   // whether the current life has another mode than the previous life
 	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; or 0
-	tiers       bool   // whether the life is, or may be, in waves mode: a node with predecessors may then have the resumption, or the start of its composite, as its Parent
+	tiers       bool   // whether the life may be in waves mode: the Parent of a node with predecessors may then be the resumption, or the start of the composite
 	open        bool
 	midway      bool         // whether the tier of the open wave is unknown: the stream begins with a resumption, or the mode has changed
 	taken       map[int]bool // by the index of an event that queues a node: whether the node begins in the same life; computed on first use
@@ -138,7 +138,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // a life in waves mode has no wave if only nodes in composites continue
+	c.tiers = c.waves || c.part // with c.part, only nodes in composites may continue, so even a life in waves mode may have no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // the store did not answer, so any event may be the last
@@ -367,7 +367,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may also be invalidated later, when the composite begins
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // a NodeInvalidated of a node in a composite says nothing: it may also come later, when the composite begins
 		c.wave, c.open = -1, false // waves count from the beginning again
 	}
 	if resumes(e) {
@@ -396,8 +396,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks a change of the run's status: it must name the nodes that have begun to wait since the last change, and its TotalWaiting
-// must be right.
+// statusChanged checks a change of the run's status. The change must name the nodes that have begun to wait since the last change, and must have the
+// right TotalWaiting.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {

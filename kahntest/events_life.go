@@ -21,10 +21,10 @@ type nodeLife struct {
 	resumed   int  // the number of resumptions of the run before the node's last event
 	undo      undoLife
 	began     uint64 // the id of the node's first event other than deltas and logs; 0 if there is none
-	unbound   bool   // whether the node need not match the open wave: it may have begun in an unseen life without waves, or a redrive continues nodes inside it
+	unbound   bool   // whether the node may begin outside its wave: it may have begun in a life whose events are missing, or a redrive continues nodes inside it
 	sourced   bool   // whether all predecessors have ended
 	givenUp   bool   // whether the node is inside an expanded node whose step was called again and ended without a graph
-	assumed   bool   // whether the node's end is not in the stream but follows from the events of a successor
+	assumed   bool   // whether the stream lacks the node's end: the events of a successor show that the node has ended
 }
 
 // guessed reports whether the node's declaration is a guess, because the graph that declares the node is unknown.
@@ -35,7 +35,8 @@ func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// again reports whether the run was resumed after the node's last event. If so, a node that has not ended may be queued and begin again.
+// The method "again" reports whether the run was resumed after the node's last event. If so, the run may queue and begin the node again, unless the
+// node has ended.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
@@ -238,7 +239,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // the attempt may have been suspended before it was queued to continue
+		n.maybe = e.Type == event.NodeQueued // e may queue the next attempt, or may queue an attempt that was suspended and now continues
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
 			n.last = event.NodeStarted // only gates are suspended without a start
@@ -265,8 +266,8 @@ func (c *streamChecker) running(path string) bool {
 }
 
 // interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins again in
-// another life of the run, or is stopped. A cleanup node may also begin again in the same life, since a stop does not affect cleanup nodes. A
-// stop that ends no other node has no event, so the checker cannot require one.
+// another life of the run, or is stopped. A cleanup node may also begin again in the same life, because a stop does not affect cleanup nodes. The
+// checker does not look for the stop, because a stop that ends no node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
@@ -353,7 +354,7 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // the step was called again, to return its graph; this call has no event
+		return true // the run called the step again to get the step's graph, without an event for this call
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }

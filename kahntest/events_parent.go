@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// parent checks the Parent of a node's event. The Parent must be the node's previous event. The Parent of the node's first event is the end
-// of a predecessor, the start of the wave, of the composite or of the run, or a resumption. An abort or a cancellation may also have no
-// Parent, or the failure, abort or cancellation of another node.
+// parent checks the Parent of a node's event. The Parent must be the node's previous event. If there is none, the Parent is the end of a predecessor,
+// a resumption, or the start of the wave, of the composite or of the run. If the event aborts or cancels the node, the Parent may also be the
+// failure, abort or cancellation of another node, or missing.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -77,8 +77,9 @@ func goesOnInside(e event.Event) bool {
 	return ok && p.Reason == "inside"
 }
 
-// sourcesEnded checks that predecessors end before the events that depend on their ends. If the join of a node is not early, all predecessors
-// end before the node starts or is skipped. Before a node is blocked, a predecessor fails, is aborted or is cancelled.
+// sourcesEnded checks that predecessors end before the events that depend on their ends. Unless a node has an early join, all its predecessors must
+// end before the node starts, or is skipped because of them. If predecessors block a node, at least one of them must have failed or been aborted or
+// cancelled before.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

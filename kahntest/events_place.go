@@ -14,7 +14,7 @@ func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, o
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is place for a path relative to the graph g. above is the prefix of the paths of the nodes in g.
+// placeIn is place for a path relative to the graph g. The parameter "above" is the prefix that the paths of g's nodes have in the run.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -82,14 +82,14 @@ func around(path, prefix, id string) string {
 // interior lists the nodes in a composite whose events the checker has read so far. It does not list the nodes in an inner composite,
 // which has its own interior.
 type interior struct {
-	around     *interior // the interior that contains this composite, or nil
+	around     *interior // the interior of the enclosing composite, or nil
 	nodes      []string  // the paths of the nodes
 	composites []string  // the paths of the nodes that are composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
-	open   []string    // the paths of nodes that may not have ended; unended removes the ended nodes from this list
-	within []*interior // the interiors of inner composites that may contain such nodes, at any depth
-	listed bool        // whether this interior is in the field within of the enclosing interior
+	open   []string    // the paths of all nodes that have not ended, and of some that have; the method unended removes those
+	within []*interior // the interiors of inner composites, at any depth, that may contain nodes that have not ended
+	listed bool        // whether around.within contains this interior
 }
 
 // interior returns the interior of a composite. If there is none, it creates one, and lists the composite in the enclosing interior.

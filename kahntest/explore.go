@@ -32,9 +32,9 @@ type Workflow struct {
 const exploredRuns = 300
 
 // Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, which are the same in every
-// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
-// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore drops each
-// failure and change of order without which the run still fails, and reports the others:
+// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost. Some
+// runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore looks for the cause. It
+// repeats the run with fewer failures and changes of order, and reports those that the run needs to fail:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
@@ -95,7 +95,7 @@ func (x *exploration) shorten(start func() Workflow, err error) (*exploration, e
 	return x, err
 }
 
-// choose makes the choice with the given name: it returns a number from 0 to n-1. Each name is used once in a run.
+// choose makes the choice with the given name: it returns a number from 0 to n-1. A run makes each choice only once.
 func (x *exploration) choose(name string, n int) int {
 	choice := min(x.given[name], n-1)
 	if x.rand != nil {

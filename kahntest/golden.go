@@ -82,8 +82,8 @@ func Stream(events []event.Event) string {
 	return b.String()
 }
 
-// ByNode sorts events into an order that does not depend on which nodes run at the same time: first the run's events, then the events of each
-// node, by path. The events of one node keep their order, and so do the run's events.
+// ByNode sorts events: first the run's events, then the events of each node, by path. This order does not depend on which nodes run at the same time.
+// The events of one node keep their order, and so do the run's events.
 func ByNode(events []event.Event) []event.Event {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.Path, b.Path) })

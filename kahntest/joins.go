@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Joined returns the status of a node whose in-edges have the given classes. letters has one letter for each edge, as in [kahn.Join]: S for
-// satisfied, N for neutral, X for dead, F for failed. The returned status is in the notation of this package. Joined uses the fields Join,
-// SkipMode, OnUpstreamFailure and Cleanup of the node.
+// Joined returns the status of a node from the classes of its in-edges. The parameter "letters" has one letter for the class of each edge: S for
+// satisfied, N for neutral, X for dead, F for failed. See [kahn.Join] for the classes. The returned status is in the notation of this package. Joined
+// uses the fields Join, SkipMode, OnUpstreamFailure and Cleanup of the node.
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
@@ -32,7 +32,7 @@ func Joined(n kahn.Node, letters string) (string, error) {
 			source.Disabled = true
 		case 'X', 'F':
 			source.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("failed") }
-			if letter == 'X' { // makes the edge to the target dead: a catch edge to another node is taken instead
+			if letter == 'X' { // a catch edge to another node handles the failure, so the edge to the target is dead
 				g.Add(kahn.Node{ID: source.ID + " failed", Do: t.Do, In: []kahn.Edge{{From: source.ID, On: kahn.OnFailure}}})
 			}
 		default:

@@ -72,8 +72,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the next timer when all
-// wait, so that backoffs and timeouts take no time. The test fails if a goroutine of the bubble is still blocked when f has returned.
+// InFakeTime runs f in a bubble of package testing/synctest. Time stands still while any goroutine runs. When all goroutines wait, it jumps to the
+// next timer, so backoffs and timeouts take no time. The test fails if a goroutine of the bubble is still blocked when f has returned.
 func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -248,9 +248,10 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first "node:status". Ids may contain spaces, so nextStatus looks for a prefix of the text that is the id
-// of a node, followed by a colon. If no prefix is an id, nextStatus splits the text after the first word with a colon. But if that word alone
-// names a node, it is a later "node:status", so nextStatus splits the text after the first word. It also does so if no word has a colon.
+// nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so the entry is the shortest text that ends at the end of
+// a word and names a node before its last colon. If no such text names a node, the id is unknown, and nextStatus guesses. The entry then ends with
+// the first word that has a colon. But if this word alone names a node, it is a later entry, and the first entry is one word. If no word has a colon,
+// the first entry is also one word.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {

@@ -61,7 +61,7 @@ type parser struct {
 	edges []kahn.Edge
 	index map[string]int // of nodes, by id
 
-	between map[[2]string][]int // the indices of edges that have no parameter, by the ids of both ends
+	between map[[2]string][]int // by the ids of the source and the target: the indices of the edges that have no parameter
 }
 
 func (p *parser) find(id string) *kahn.Node {
@@ -118,7 +118,8 @@ func (p *parser) word(word string) error {
 // otherArrow matches an edge in the notation of another tool.
 var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
 
-// edgeInstead returns the end of an error message about a word that is not an edge: the edge that the author may have meant, and the valid forms.
+// edgeInstead returns the end of an error message about a word that is not an edge. It contains the edge that the author may have meant, if
+// edgeInstead recognizes one, and the valid forms.
 func edgeInstead(word string) string {
 	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	if m := otherArrow.FindStringSubmatch(word); m != nil {

@@ -35,7 +35,7 @@ type Script struct {
 
 // Act is the result of one attempt. The zero value completes with a null output.
 type Act struct {
-	// Delay is how long the attempt takes. If its context ends earlier, the attempt fails with the context's error.
+	// Delay is how long the attempt takes. If the context of the attempt ends earlier, the attempt fails with the context's error.
 	Delay time.Duration
 	// Panic, if not nil, is the value with which the attempt panics.
 	Panic any
@@ -155,8 +155,9 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. path is the node's path, in the first item or iteration. The other fields say whether the
-// node has a step (`step`), whether the run's step function performs this step (`script`), and whether the node can be undone (`undo`).
+// place is a node that has a step or can be undone. path is the node's path. Inside a map it is the path in the first item, and inside a loop in the
+// first iteration. The other fields say whether the node has a step (`step`), whether the run's step function performs this step (`script`), and
+// whether the node can be undone (`undo`).
 type place struct {
 	path               string
 	step, script, undo bool

@@ -8,13 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means [AllSucceeded],
-// a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID is the
-// number of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] lets every failure through. [Builder] offers
-// more than Build.
+// Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means [AllSucceeded], a
+// zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID is the number
+// of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] handles failures of every cause. For other nets, use a
+// [Builder].
 //
-// The error matches [ErrBadValue] if ids and nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set
-// that callers must not set, a label is below 0 or above [MostLabels], or the edges have a cycle.
+// The error matches [ErrBadValue] if the edges have a cycle or an argument is invalid. For example, ids and nodes differ in length, an edge leads to
+// no node, or a label is not in the range from 0 to [MostLabels]-1.
 func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	if len(ids) != len(nodes) {
 		return nil, fmt.Errorf("%w: %d ids for %d nodes", ErrBadValue, len(ids), len(nodes))
