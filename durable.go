@@ -667,9 +667,9 @@ type room struct {
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
 // The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the
-// transaction with their starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are at the
-// earliest in the transaction after that one. A crash before these ends are written repeats the attempts of two transactions, together about as many
-// as the bound for rows.
+// transaction with their starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are not in
+// that transaction, but in the one after it or later. A crash before these ends are written repeats the attempts of two transactions, together about
+// as many as the bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
@@ -686,8 +686,8 @@ func (d *durable) full() bool {
 }
 
 // mostRows returns the number of rows that the outbox may have: the bound or, if this is more, twice the rows that the end of a single attempt has needed.
-// So even if one end needs more rows than the bound, the transaction has room for the ends of other attempts, since these usually change the same
-// nodes and so add few rows.
+// So if one end needs more rows than the bound, there is still room for the ends of other attempts. They usually change the same nodes, so they add
+// few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
 // reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. It does not count further consequences.
@@ -869,7 +869,7 @@ func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	}
 }
 
-// isUntold reports whether a node is a ready root, and inTurn has dropped the change by which it became ready.
+// isUntold reports whether a node is a ready root, and inTurn has dropped the change by which this root became ready.
 func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }

@@ -512,7 +512,7 @@ func (tx *transaction) hasValues() bool {
 	return len(tx.outputs) > 0
 }
 
-// isText reports whether the record needs no codec: it contains neither a value nor an error, or only an output whose text is known.
+// isText reports whether the record can be encoded without the codec: it contains no value and no error, or only an output whose text is known.
 func (n *nodeState) isText() bool {
 	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
@@ -742,9 +742,9 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store can refuse the output of a step no earlier than when the transaction with the output is committed. By then the run has continued in memory.
-// So the committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction
-// counts as not written. The next life of the run first fails the node, like a node that has crashed too often.
+// A store can refuse the output of a step only when the transaction with the output is committed. By then the run has continued in memory. So the
+// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction counts as
+// not written. The next life of the run first fails the node, like a node that has crashed too often.
 
 // refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
 // run's lock, for a transaction that was not applied.

@@ -23,9 +23,9 @@ import (
 // Event reports one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events with ids greater than after, in order: first the past events, then each event as it happens. If after is 0,
-// Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at its
-// own pace and without delaying the run. A second loop over the sequence begins again at the same event.
+// Events yields the run's events that come after the event with the given id, in order: first the past events, then each event as it happens. With
+// the id 0, Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at
+// its own pace and without delaying the run. A second loop over the sequence begins again at the same event.
 //
 // For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the
 // run continues from a [Snapshot] that was taken in this process, or under a [Runner] that still has the run. Ids continue in any case. If the
@@ -596,7 +596,7 @@ func (l *eventLog) problems() (errs []error) {
 	return errs
 }
 
-// LogTo logs the events of the run as [event.LogTo] does. To the lines of nodes it adds the attributes kind and label, if the node has them,
+// LogTo logs the events of the run as [event.LogTo] does. If a node has a kind or a label, LogTo adds them as attributes to the lines of the node,
 // except for nodes of a graph that a step has returned. A nil logger means [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
@@ -800,7 +800,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf returns the result of a node that has ended, while the run may continue. payload is the payload of the event that ended the node.
+// endOf returns the result of a node that has ended, while the run may continue. It takes the payload of the event that ended the node.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)

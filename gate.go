@@ -39,7 +39,7 @@ type Gate struct {
 	Check func(answer any) error `json:"-"`
 	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the
 	// schema as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
-	// Check is called only for an answer that conforms. Compile reports a schema that it cannot compile with [ErrNoSchemas] or [ErrBadSchema].
+	// Check is called only for an answer that conforms. If Compile cannot compile the schema, its error matches [ErrNoSchemas] or [ErrBadSchema].
 	// [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
 }

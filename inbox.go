@@ -443,8 +443,8 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// await adds the await of a node to c, the commit that contains the node's record. The store then reports to the node when the awaited run ends.
-// If the node awaits the same run as before, or still awaits no run, await adds nothing.
+// await adds an Await of the node to c, the commit that contains the node's record. The store then reports to the node when the awaited run ends. If
+// the node awaits the same run as before, or still awaits no run, await adds nothing.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {

@@ -19,8 +19,8 @@ type SkipReason struct {
 	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
 	// failure. Its JSON name is label.
 	Label string
-	// Answer is, for condition_branch, the answer of the condition: its labels, separated by ", ". If it has no labels, Answer is the answer as
-	// text, shortened to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
+	// Answer is, for condition_branch, the answer of the condition: the answer's labels, separated by ", ", or, if it has no labels, its text, shortened
+	// to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string

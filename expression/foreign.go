@@ -12,8 +12,8 @@ var foreign = map[string]string{
 	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }
 
-// foreignFunctions maps functions of other languages, in lower case, to the function to call instead; "" for functions that evaluate an
-// expression for each member.
+// foreignFunctions maps the lower-case name of another language's function to the function to call instead. The value is "" for a function that
+// evaluates an expression for each member.
 var foreignFunctions = map[string]string{
 	"length": "len", "size": "len", "count": "len", "includes": "contains", "has": "contains", "haskey": "contains", "hasprefix": "startsWith", "hassuffix": "endsWith",
 	"tolower": "lower", "tolowercase": "lower", "toupper": "upper", "touppercase": "upper", "strip": "trim", "str": "string", "tostring": "string",

@@ -12,8 +12,8 @@ import (
 // This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values on which the person
 // decides.
 
-// opposites maps a word to the word that the page offers as the opposite answer, if the gate accepts that word and declares no word with
-// its meaning. For example, a gate whose only edge is labelled "approved" can be rejected, too.
+// opposites maps a word to its opposite. The page offers the opposite as a further answer if the gate accepts it and declares no word that means the
+// same as the opposite. For example, a gate whose only edge is labelled "approved" can be rejected, too.
 var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }

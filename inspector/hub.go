@@ -99,7 +99,7 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// differences returns the nodes of a run without events whose statuses differ between two cursors.
+// differences is for a run without events. It returns the nodes whose statuses differ between two cursors.
 func differences(now, before cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0

@@ -22,7 +22,7 @@ type route struct {
 	summary      string
 	params       []param
 	body         func() any // returns a pointer to a new variable for the decoded body of a POST
-	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
+	reply        any        // a value of the response's type; nil if the endpoint itself writes a response, whose type is in the field media
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // whether the endpoint works only for runs of the Runner
@@ -155,7 +155,7 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if c.route.method == http.MethodPost {
-		return nil // for a POST, the method write finds the run, after it has looked for a kept response
+		return nil // for a POST, the method `write` finds the run, after it has looked for a kept response
 	}
 	return c.findRun()
 }

@@ -53,8 +53,8 @@ func (e *listError) Error() string {
 }
 
 // list asks the go command for the packages that match the patterns, and for all that they import. list turns cgo off, so that every
-// package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if such a package has no files
-// and a pattern names it, or if there are no packages.
+// package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if a pattern names such a package and the
+// package has no files. It also returns an error if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
 	// With profile-guided optimization, which -pgo=off turns off, each command would get its own copies of the packages that it
 	// imports.

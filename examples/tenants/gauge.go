@@ -50,7 +50,7 @@ func (g *gauge) note(list *[]string, run string) {
 	*list = append(*list, run)
 }
 
-// within returns an error if, under one of the names, no step ran or more than bound steps ran at the same time.
+// The method `within` returns an error if, under one of the names, no step ran, or more steps than the bound ran at the same time.
 func (g *gauge) within(bound int, names ...string) error {
 	for _, name := range names {
 		if most := g.most[name]; most > bound || most == 0 {
