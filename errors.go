@@ -228,8 +228,8 @@ func (e *UpstreamError) Error() string {
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
-// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. Handled failures, for example failures that a catch edge
-// handles, are omitted, unless the run was stopped as a whole or has a [StatusRule] other than [StatusEscaped].
+// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. It omits failures that were handled, for example by a catch
+// edge. But if the run was stopped as a whole, or has a [StatusRule] other than [StatusEscaped], it includes them.
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled

@@ -22,8 +22,8 @@ type Start struct {
 // signal or a redrive.
 type StatusChange struct {
 	From, To machine.RunStatus
-	// Waiting lists, in declaration order, the paths of the nodes that have begun to wait since the previous event of this type, or since the
-	// run's start, and are still waiting. After a crash Waiting may repeat nodes that an event before the crash named.
+	// Waiting lists the paths of waiting nodes in declaration order: only nodes that have begun to wait since the previous event of this type, or since
+	// the run's start. After a crash Waiting may repeat nodes that an event before the crash named.
 	Waiting []string
 	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists all waiting
 	// nodes.

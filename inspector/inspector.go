@@ -96,8 +96,8 @@ type Options struct {
 	// it. The Scheduler should use the same store as Store, so that the page can mark schedules whose runs no process serves. Nil: no schedules are
 	// shown.
 	Scheduler *schedule.Scheduler
-	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other hosts are rejected,
-	// because another site may have pointed the name of its own host at this server.
+	// Hosts are the names, without a port, by which clients may reach the handler. The loopback names need not be listed. Requests for other hosts are
+	// rejected, because another site may have pointed the name of its own host at this server.
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger
@@ -169,9 +169,9 @@ type handler struct {
 	defect  string     // what is wrong with the options, or ""
 }
 
-// Handler returns the handler of the page and its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
-// slash, with or without http.StripPrefix; other routers need http.StripPrefix. If an option is invalid, such as a negative number,
-// the response to every request is 500 with the name of the option.
+// Handler returns the handler of the page and its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a slash;
+// http.StripPrefix is optional there. Other routers need http.StripPrefix. If an option is invalid, such as a negative number, the response to every
+// request is 500 with the name of the option.
 func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {
