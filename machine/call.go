@@ -18,8 +18,8 @@ var callActionNames = enum.Of[CallAction]("action", "none", "start", "skip", "ab
 // String returns "none", "start", "skip" or "abort".
 func (a CallAction) String() string { return callActionNames.Name(a) }
 
-// CallAction returns what should happen to the call of a node that reaches the status: [CallStart] for ready, [CallSkip] for skipped,
-// [CallAbort] for aborted and cancelled (call protocols do not distinguish the two), and [CallNone] for every other status.
+// CallAction returns what should happen to a node's call when the node reaches the status: [CallStart] for ready, [CallSkip] for skipped, [CallAbort]
+// for aborted and for cancelled, and [CallNone] for every other status. Call protocols do not distinguish aborted from cancelled.
 func (s Status) CallAction() CallAction {
 	switch s {
 	case Ready:

@@ -2,8 +2,7 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// CauseKind names why a node, or a run, ended other than by completing. The zero value, [CauseNone], belongs to
-// completed and skipped nodes.
+// CauseKind names the reason why a node or a run failed or was stopped. The zero value, [CauseNone], belongs to completed and skipped nodes.
 type CauseKind uint8
 
 // The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout],

@@ -33,7 +33,7 @@ func (c *Compensation) UnmarshalText(text []byte) error { return compensationNam
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
 	asked    moment    // the latest moment at which the State called Host.Reverses
-	holds    bool      // whether nodes that have not started wait until all turns are over
+	holds    bool      // whether nodes that have not started wait until no node is left to undo
 	reversal *reversal // the current pass, or nil
 }
 
@@ -61,14 +61,14 @@ type undoState uint8
 const (
 	undoNothing  undoState = iota
 	undoAhead              // the turn of the node has not begun
-	undoContends           // the node contends for the slots that undoing it needs, or waits in a line for one
+	undoContends           // the node contends for the slots that undoing it needs, or waits in the line of a group for one of them
 	undoAtWork             // the node is being undone, and holds its slots
 	undoPauses             // undoing the node failed, and the node backs off before the next attempt
 	undoOver
 )
 
-// AllowUndo prepares the State for undoing its nodes. Call it before the run begins, and also for each nested run whose nodes may have to
-// be undone, before that run begins.
+// AllowUndo prepares the State for undoing its nodes. Call it before the run begins. Also call it for each nested run with nodes that may have to be
+// undone, before the nested run begins.
 func (s *Locked) AllowUndo() {
 	if s.undo != nil {
 		return
@@ -93,16 +93,16 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink lets the host undo nodes although the run does not end yet, for example because cleanup nodes have not run. It calls isOver, which calls
-// the host, and ignores the result of isOver.
+// brink gives the host a chance to undo nodes before the run ends, for example before its cleanup nodes run. It calls isOver only because isOver asks
+// the host.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether all nodes but the end node are terminal, and no node is still to be undone before the end node runs. isOver
-// calls Host.Reverses once for each moment (see the type moment), and the host may begin to undo nodes in this call.
+// isOver reports whether the end node may run: all other nodes are terminal, and no node must be undone before it. At each moment (see the type
+// moment), isOver calls Host.Reverses once, and the host may begin to undo nodes in this call.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -122,7 +122,7 @@ func (s *Locked) isOver() bool {
 }
 
 // Reverse begins to undo the nodes for which `undoes` returns true, and returns the number of these nodes. If the number is 0, Reverse changes
-// nothing. If `hold` is set, nodes that have not started wait until everything is undone, and the run is not Done before.
+// nothing. If `hold` is set, nodes that have not started wait until everything is undone, and the run is not Done until then.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}
@@ -263,7 +263,8 @@ func (s *Locked) beingUndone(r Ref) bool {
 	return s.Undoes() && s.undo.reversal.state[r] >= undoContends && s.undo.reversal.state[r] < undoOver
 }
 
-// waitsInLine reports whether a node in a line for a slot still wants the slot: the node is ready, or contends to be undone.
+// A line for a slot may contain nodes that no longer wait, for example stopped nodes. waitsInLine reports whether a node in a line still waits: it is
+// ready, or contends to be undone.
 func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Join is the rule that decides, from the classes of a node's in-edges, whether the node runs. The zero value is the node's
-// default: [Boundary] for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast]
-// the rules are constants.
+// Join is the rule that decides whether a node runs. It looks at the classes of the node's in-edges. The zero value is the node's default: [Boundary]
+// for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast] the rules are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X, dead,
-// because the outcome of the source selects other edges; or F, failed. The rules look at the classes of the control edges. A data-only edge only delays
-// a node and has no class. Rules that also exist in Apache Airflow have the same names as there. A side edge only delivers data, see [Net.IsSide]:
-// [AllSucceeded] and [Boundary] do not run a node because of a side edge, but the other rules count every edge.
+// Every in-edge resolves exactly once, when its source is terminal. It then has one class: S (satisfied), N (neutral: the source was skipped), X
+// (dead: the outcome of the source selects other edges) or F (failed). The rules look at the classes of the control edges. A data-only edge only
+// delays a node and has no class. Rules that also exist in Apache Airflow have the same names as there. [AllSucceeded] and [Boundary] do not run a
+// node because of a side edge, which only delivers data (see [Net.IsSide]). The other rules count every edge.
 type Join uint32
 
 // The join rules. A rule marked "early" decides before all edges have resolved. A skip is never decided early.
@@ -32,7 +31,7 @@ const (
 	NoneSkipped        // all edges resolved, none N or X
 	AllSkipped         // all edges N or X; the node observes failures
 	OneDone            // one S or F, early
-	Boundary           // all edges resolved, at least one S or F, side edges not counted: for conditions that judge failures
+	Boundary           // all edges resolved, at least one S or F, side edges not counted; the default of conditions
 
 	joinCount
 )
@@ -102,8 +101,7 @@ func (j *Join) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
 }
 
-// SkipMode determines how edges from skipped predecessors count for a node. These edges have the class N. No mode counts an X edge (the
-// outcome of its source selects other edges) as satisfied.
+// SkipMode determines how edges from skipped predecessors count for a node. These edges have the class N. No mode counts an X edge as satisfied.
 type SkipMode uint8
 
 // The skip modes.
@@ -111,10 +109,10 @@ const (
 	skipModeDefault SkipMode = iota
 	// SkipCascade leaves N edges neutral. A node is skipped if all its predecessors were skipped. It runs if some were skipped and the others completed.
 	SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch not taken.
-	// An N edge that stems from a branch not taken stays neutral, so the rest of the branch does not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value. But if the edge leads from a node on a branch that was not taken, it stays neutral,
+	// so the rest of the branch does not run.
 	SkipSatisfy
-	// SkipStrict skips an AllSucceeded node if, once all its edges have resolved, at least one is N or X and none is F.
+	// SkipStrict skips an AllSucceeded node with an N or X edge when all its edges have resolved. An F edge blocks the node instead.
 	SkipStrict
 
 	skipModeCount
@@ -194,8 +192,8 @@ const (
 type joinRule struct {
 	early  uint8 // an edge of one of these classes makes the node ready at once
 	breaks uint8 // an edge of one of these classes blocks the node at once
-	// Once all edges have resolved, a node that is still undecided is ready if it has an edge of a class in needs and none of a class in
-	// bars:
+	// If no edge decides early, the node is judged when all edges have resolved. It is ready if it has an edge of a class in `needs` and no edge of a
+	// class in `bars`:
 	needs  uint8 // 0: the node needs no such edge
 	bars   uint8
 	blames uint8 // a node that is not ready is blocked if it has an edge of one of these classes, and otherwise skipped
@@ -260,8 +258,7 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	return decideBlocked
 }
 
-// atLeast returns S if k edges are satisfied, F if an edge has failed and k can no longer be reached, and otherwise
-// no class.
+// atLeast returns S if k edges are satisfied. It returns F if an edge has failed and k can no longer be reached. Otherwise it returns no class.
 func (c *counts) atLeast(k int32) uint8 {
 	switch {
 	case c.s >= k:

@@ -103,12 +103,12 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node from which an edge leads.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but [AllSucceeded] and
-// [Boundary] do not run the node because of a side edge, since the node would then run even if its branch is not taken.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but [AllSucceeded] and [Boundary]
+// do not run the node because of it: the node must not run if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
-// IsSpare reports whether an edge counts only if all routers of its target were skipped because of branches not taken: see net_side.go. A
-// router of a node is the source of a labelled edge or of a catch edge to the node.
+// IsSpare reports whether an edge counts only if branches not taken have skipped all routers of its target: see net_side.go. A router of a node is
+// the source of a labelled edge or of a catch edge to the node.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
 // Steps returns how many edges were visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
@@ -117,8 +117,8 @@ func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.
 // hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. If Key is set, the group consists of the nodes of one key, whose limit and rate are options of the
-// run.
+// Bound holds the limit and the rate of a group. If Key is set, the group consists of the nodes with one key, and its limit and rate are options of
+// the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -180,13 +180,13 @@ const (
 	FlagCancelLosers
 	FlagLateCancel
 	FlagPlain     // the output is the step's result, and the engine need not check anything else
-	factHandled   // some successor exists to handle this node's failure
+	factHandled   // some successor would handle a failure of the node
 	FlagGate      // a signal from outside completes the node
 	FlagAdmit     // the inputs of the node are checked once it has its slot, before it starts
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Mock in package kahn
 	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
-	flagForks     // some out-edges are not satisfied by the node's completion, or lead to a node with extra counters
+	flagForks     // when the node completes, some out-edges are not satisfied, or lead to a node with extra counters
 
 	// FlagHost is the first flag that belongs to the coordinator. A State does not read such flags.
 	FlagHost Flags = 1 << 24
@@ -241,8 +241,8 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in the order of declaration: the in-edges or, if bySource is true, the out-edges except edges into the
-// end node. newCSR takes its memory from space and returns the unused part.
+// newCSR lists the edges of each node, in the order of declaration. It lists the in-edges, or the out-edges if bySource is true. Out-edges into the
+// end node are left out. newCSR takes its memory from the slab `space` and returns the unused part.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)
 	for i := range edges {
@@ -257,7 +257,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 		start[r] += start[r-1]
 	}
 	items, space := space.cut(int(start[rows+1]))
-	next := start[1:] // by row: the index for the row's next item; at the end, the index at which the next row begins
+	next := start[1:] // by row: the index of the next item to write; after the last item of the row, this is where the next row begins
 	for i := range edges {
 		switch e := &edges[i]; {
 		case !bySource:

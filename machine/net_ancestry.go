@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders, give
-// each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at
-// once. For other questions a search over the in-edges decides; it skips nodes whose intervals show that they do not lead to the ancestor. When
-// the searches for one ancestor have visited more edges than the graph has, all descendants of this ancestor are computed once and kept. So n
-// questions about one ancestor cost at most a small multiple of the number of edges, plus a small constant for each question.
+// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders, give each
+// node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at once. For
+// other questions a search over the in-edges decides. It skips nodes if their intervals show that the ancestor does not lead to them. If searches for
+// the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and keeps them. So n questions
+// about one ancestor take time linear in n plus the number of edges.
 type ancestry struct {
 	once  sync.Once // guards the computation of spans
 	spans [2][]span // by Ref
@@ -147,9 +147,9 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and
-// visits the highest predecessor first. This is usually the longest way up, so most ancestors of a node are below the node in the search tree.
-// The second search uses the opposite order everywhere.
+// label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and visits
+// the highest predecessor first. The highest predecessor usually has the most ancestors, so in the search tree most ancestors of a node are below the
+// node. The second search uses the opposite order everywhere.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)

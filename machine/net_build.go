@@ -23,9 +23,8 @@ type Builder struct {
 	wideRows bool // some node may need the extra counters that widen adds
 }
 
-// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter end is the index of the
-// end node, or -1. Begin adds an edge to the end node from each node without a successor, after the given edges, and returns the number
-// of added edges.
+// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter end is the index of the end node, or
+// -1. After the given edges, Begin adds an edge to the end node from each node without a successor. It returns the number of added edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
@@ -83,10 +82,9 @@ func (b *Builder) At(i int32) Edge { return b.edges[i] }
 // maxCycles is the largest number of cycles that Levels returns.
 const maxCycles = 100
 
-// Levels computes the tiers of Kahn's algorithm (A. B. Kahn, Topological sorting of large networks, 1962). The tier of a node is the
-// length of the longest path to it. If the edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges
-// in order. The last edge of each cycle is its edge with the highest number; cutting these last edges would remove all cycles that Levels
-// returns.
+// Levels computes the tiers of Kahn's algorithm (A. B. Kahn, Topological sorting of large networks, 1962). The tier of a node is the length of the
+// longest path to it. If the edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges in order. The last edge of
+// each cycle is its edge with the highest number. A graph without these last edges would have none of the returned cycles.
 func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
@@ -206,8 +204,8 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 }
 
 // Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in declaration
-// order. The net may keep the slice names, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns
-// an empty slice with room for one Ref per node, which the caller may use; the room comes from the net's own allocation.
+// order. The net may keep the slice names, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns an
+// empty slice with room for one Ref per node, from the net's own allocation. The caller may use this slice.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -308,7 +306,7 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 	b.p.bySource[r] = row
 }
 
-// Disable makes every run skip a node at its start.
+// Disable makes every run skip node r when the run begins.
 func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
 
 // Catch restricts an edge to failures of the given causes; without causes it lets all failures through.
@@ -469,13 +467,13 @@ func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds =
 
 // lateKeys holds the nodes whose keys come from values. Such a key is known only once the node has been checked.
 type lateKeys struct {
-	declared map[string]int32 // by key: its group, for the keys with which other nodes were declared
+	declared map[string]int32 // by key that the graph declares for a node: the key's group
 	group    map[Ref]int32    // by node with a late key: its own group, which no other node has
 	isLate   map[int32]bool   // by group: whether it belongs to a node with a late key
 }
 
-// SetLateKeys sets the nodes whose keys come from values. Each has its own group. declared contains the groups of the keys with which other nodes
-// were declared.
+// SetLateKeys sets the nodes whose keys come from values. Each of these nodes has its own group. declared contains the groups of the keys that the
+// graph declares for other nodes.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {
@@ -491,7 +489,7 @@ func (p *Net) Groups(r Ref) []int32 {
 	return p.member[r]
 }
 
-// IsLeaf reports whether all edges of a node, if it has any, lead to the end node. The end node itself is not a leaf.
+// IsLeaf reports whether a node has no out-edges, or only out-edges to the end node. The end node itself is not a leaf.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
 // Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. A composite item holds a slot of the map.

@@ -14,8 +14,8 @@ type Schedule struct {
 	at   []Ref   // the node of each place
 }
 
-// Order computes the longest remaining path from each node, and sorts the nodes into the order in which ready nodes are taken: by priority, rank
-// (the length of that path), and declaration. own returns the length of a single node.
+// Order computes the rank of each node: the length of the longest remaining path from the node. It sorts the nodes into the order in which ready
+// nodes are taken: by priority, rank, and declaration. own returns the length of a single node.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
@@ -52,7 +52,7 @@ func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
 	}
 }
 
-// countingSort sorts for orderInto when ranks are small. Without estimates they are small, since a rank is then a number of nodes.
+// countingSort sorts the nodes for orderInto if the ranks are small. Without estimates ranks are small, because a rank is then a number of nodes.
 func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: the position at which the nodes of that rank begin
 	for _, r := range rank {

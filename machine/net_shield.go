@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// filter returns the index of the set of causes in p.filters, and adds the set if it is new. known maps sets to indices. A set with one of the
-// two upstream causes also gets the other upstream cause, because the State resolves the node's edges while other nodes still run. Only at the end
-// of the run does the State know whether a failure or a cancellation stopped the node.
+// filter returns the index of the set of causes in p.filters, and adds the set if it is new. known maps sets to indices. A set with one of the two
+// upstream causes also gets the other upstream cause, because the State resolves the node's edges while other nodes still run. The State knows only
+// at the end of the run whether a failure or a cancellation stopped the node.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -48,8 +48,8 @@ func (p *Net) handles(e *Edge) bool {
 	return true
 }
 
-// Shield marks each edge f -> t for which t also has an in-edge from an error boundary c, and f is an ancestor of c. Then c judges f's failure,
-// and t does not.
+// Shield marks an edge f -> t if t also has an in-edge from an error boundary c, and f is an ancestor of c. Then c judges a failure of f, and t does
+// not.
 func (b *Builder) Shield() {
 	p := b.p
 	if !b.boundary {
@@ -79,9 +79,9 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds the predecessors of a node whose failures are judged by an error boundary that also precedes the node. With few boundaries, it
-// checks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With many, a single search upwards from
-// all boundaries is cheaper.
+// shielding finds the predecessors of a node that are ancestors of an error boundary. The boundary is also a predecessor of the node, and judges
+// their failures. With few boundaries, it checks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With
+// many, a single search upwards from all boundaries is cheaper.
 type shielding struct {
 	p          *Net
 	boundaries []Ref

@@ -17,10 +17,10 @@ import (
 // data-only edge belongs to no exit either, since it does not decide whether its target runs.
 //
 // Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of the
-// exit's edges ends at the node or at an ancestor of the node. An exit leads to the edge f -> t if it contains the edge or leads to f. The edge
-// f -> t is another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to any router of
-// t. If the exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f -> t
-// counts only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
+// exit's edges ends at the node or at an ancestor of the node. An exit leads to the edge f -> t if it contains the edge or leads to f. The edge f ->
+// t is another way in if some exit leads to the edge, but not to a router of t. This exit must belong to a router of t, or to an ancestor of such a
+// router. If the exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f ->
+// t counts only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled again, from the remaining graph.
@@ -42,17 +42,16 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 
 // branching finds the side edges of a plan.
 //
-// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling
-// order of Refs, and combines two searches: from the routers for their ancestors, and from the sources of the plain edges for the nodes that lead
-// to these sources. An exit matters for a class if it leads to a plain edge of the class but to no router of it, see leave. Only a node that both
-// searches reach can have such an exit. The sweep ends as soon as no exit can lead to an undecided edge. So if the nodes of a class are close
-// together, the sweep visits only the nodes between them, even if they have many ancestors. A second pass visits the same nodes in rising order,
-// and finds the plain edges to which the exits that matter lead.
+// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling order
+// of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class if
+// it leads to a plain edge of the class but to no router of it, see leave. Only a node that both searches reach can have such an exit. The sweep ends
+// as soon as no exit can lead to an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between them, even
+// if they have many ancestors. A second pass visits the same nodes in rising order, and finds the plain edges to which the exits that matter lead.
 type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: whether some exit leads to the node
-	stem    []Ref  // by Ref: the lowest node found by reach to which the same exits lead
+	stem    []Ref  // by Ref: a node to which the same exits lead, the lowest that reach has found
 	classes []branchClass
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has not visited yet, the highest Ref first
@@ -69,7 +68,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. sources lists the sources of those plain edges into the targets to which an exit may lead.
+// branchClass holds targets with the same routers. sources lists the sources of plain edges into the targets. It omits the edges to which no exit
+// leads.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -89,7 +89,7 @@ type branchMarks struct {
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router, and a labelled edge leads from it to the targets
 	lowest uint64 // the node is the lowest router
-	near   uint64 // an exit of a router counts and leads to the node, or the node is a router and its own success is an exit that counts
+	near   uint64 // an exit of a router counts and leads to the node; also set for a router if its own success is an exit that counts
 	far    uint64 // like near, but for an exit of a node that is an ancestor of a router and not itself a router
 }
 
@@ -199,8 +199,8 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 	return distinct
 }
 
-// reach finds the nodes that some exit leads to, and their stems. If all predecessors that exits lead to have the same stem, and no edge
-// into the node belongs to an exit, the node has that stem, too.
+// reach finds the nodes that some exit leads to, and their stems. A node has the stem of its predecessors if no edge into the node belongs to an
+// exit, and if all predecessors to which exits lead have the same stem.
 func (b *branching) reach() {
 	p := b.p
 	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
@@ -243,9 +243,9 @@ func (b *branching) exit(e *Edge) int {
 	return noExit
 }
 
-// plainly reports whether a quick check shows that no exit counts for a class, so that all its plain edges are side edges.
-// The quick check is enough for two common cases in which a sweep would visit many nodes: the root of a long chain delivers data to
-// handlers all along the chain, or all nodes are in one branch of a condition far above them.
+// plainly reports whether a quick check shows that no exit counts for a class. All plain edges of the class are then side edges. The quick check is
+// enough for two common cases in which a sweep would visit many nodes. In one, the root of a long chain delivers data to handlers all along the
+// chain. In the other, all nodes are in one branch of a condition far above them.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -372,9 +372,9 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// If a class has one source, an exit of a router that counts and leads to the source settles the class, and the search from the source ends.
-	// An exit of an ancestor of a router settles the class only after the sweep has passed all routers of the class: one of the routers may have
-	// such an exit, too, which takes precedence.
+	// If all sources of a class are one node, a single exit that counts and leads to this node settles the class. The search from the node then ends.
+	// An exit of a router settles the class at once. An exit of an ancestor of a router settles it only after the sweep has passed all routers of the
+	// class, because an exit of a router takes precedence.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -467,8 +467,8 @@ func (b *branching) spread() {
 		row := b.p.in.row(r)
 		b.steps += int64(len(row))
 		for _, i := range row {
-			// An exit that counts leads to no router, so its path to the source of a plain edge passes no ancestor of a
-			// router. Therefore an ancestor of a router has only the marks of its own success, and passes no marks on.
+			// An exit that counts leads to no router, and therefore to no ancestor of a router. So the marks of an ancestor of a router come only
+			// from its own success, and do not spread to its successors.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

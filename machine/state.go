@@ -22,7 +22,7 @@ import (
 type State struct {
 	net *Net
 	mu  *stateLock // guards all fields below; a Run holds it during whole critical sections, in which it also publishes events
-	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
+	own stateLock  // the lock to which mu points; unused in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
@@ -81,14 +81,14 @@ type stateHolds struct {
 type setAside struct {
 	held  []Ref      // nodes that are in no queue because of the hold
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
-	again []Ref      // queued nodes that had started before, which a hold of fresh nodes does not keep back; empty if the run has no such holds
+	again []Ref      // queued nodes that had started before, which may start during a hold of fresh nodes; empty if the run has no such holds
 }
 
 // stateStops records the stops of the run and of single nodes.
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // placed here to use the padding behind stopped
-	origins *originSets // nil until first needed; not in the aftermath, because a Result may set it without the lock while the last worker reads the aftermath
+	origins *originSets // nil until first needed; not a part of the aftermath: a Result may set it without the lock, at a time when the last worker reads the aftermath
 	*aftermath
 }
 
@@ -104,7 +104,7 @@ type aftermath struct {
 	members      [][]Ref        // by group: its members; computed when the first group fails; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node ended or will end; set only after a redrive kept descendants
+	epochs []int // by Ref: the epoch in which the node ended or will end, see SetEpochs; nil unless a redrive has kept results of descendants
 }
 
 var noAftermath aftermath
@@ -136,8 +136,8 @@ type stateNotes struct {
 	bug     error      // the first defect, see NoteBug
 }
 
-// DrivenBy makes h drive the State. h is a Run or another coordinator that holds the lock. If the State shares the lock of another State, around
-// is that State; otherwise around is nil.
+// DrivenBy makes h drive the State. h is a Run or another coordinator that holds the lock. The parameter "around" is the State whose lock this State
+// shares, or nil if this State has its own lock.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -235,7 +235,8 @@ func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 // OpenTier returns the number of the current tier, from 0, and how many nodes of the tier are not terminal. Before the first tier it returns -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether the predecessor from ended only after the join of r was decided. This is possible only if r has an early rule.
+// SettledAfter reports whether a predecessor of node r, the node `from`, ended only after the join of r was decided. This is possible only if r has
+// an early rule.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
@@ -246,7 +247,7 @@ type Host interface {
 	Hurries() bool     // reports whether a run around this run is being stopped
 	BeganToWait(r Ref) // called when a node begins to wait for a signal
 	EndedWait()        // called when a wait has ended
-	Keeps(r Ref) bool  // reports whether the node's step was called before the run was restored and will be called again in the same attempt
+	Keeps(r Ref) bool  // for a restored run: reports whether the node's step was called before, and will be called again in the same attempt
 	Contends()         // called when a node contends for a slot again
 	Reverses() bool    // called when the run is about to end: if the run must undo nodes, the host calls Reverse and returns true
 	Announced()        // called when there is a task: the host starts a worker, which calls Answer and Next
@@ -269,8 +270,8 @@ type Task struct {
 	// Check means that the node's join is satisfied, and that user code or data decides whether the node runs. Evaluate the node's guard,
 	// assemble its inputs, and report with Checked. If neither Check nor Gate is set, the attempt has begun: the node is Running.
 	Check bool
-	// Gate means that a gate was reached, and is still Ready. Report with Suspend that the gate waits, or with Settle the outcome of a
-	// signal that came earlier. A gate that waits is settled with the same Token.
+	// Gate means that a gate was reached, and is still Ready. If the gate waits, report this with Suspend. If a signal came earlier, report its
+	// outcome with Settle. A gate that waits is settled with the same Token.
 	Gate bool
 
 	Returned bool // the nested run of a composite has ended, and a worker must conclude the composite
@@ -315,7 +316,7 @@ type Change struct {
 	Wave    int8 // +1: the tier whose number is Ref starts; -1: that tier has completed
 }
 
-// wide holds counters for which a node's word has no room: for AtLeast, and for early rules with required ports.
+// wide holds the counters of a node that do not fit into its word. A node may need them for AtLeast, or for an early rule with required ports.
 type wide struct {
 	s, other, ports int32
 }
@@ -458,8 +459,8 @@ func (s *Locked) Admitted(r Ref) {
 // Settle reports how an attempt ended. If a node was asked to stop and its step returned an error, the node takes the status of the stop. A
 // success is kept. A panic, a timeout or a failed check is kept, too, since the stop did not cause it.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not
-// possible; the State is unchanged then.
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not possible. An error leaves the
+// State unchanged.
 func (st *State) Settle(t Token, out Outcome) error {
 	s, err := st.drive()
 	if err != nil {
@@ -528,7 +529,7 @@ func (s *Locked) leaveRunning(r Ref) {
 }
 
 // occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An expanded node
-// counts only if it is the item of a map, since the slot of an item is held until its graph ends.
+// counts only if it is the item of a map: an item holds its slot until its graph ends.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }
@@ -536,7 +537,7 @@ func (s *Locked) occupies(r Ref) bool {
 // IsExpanded reports whether a running node has been expanded.
 func (s *Locked) IsExpanded(r Ref) bool { return s.words[r]&WordExpanded != 0 }
 
-// Expand records that from now on nested runs perform a running node, and releases the slots of its step.
+// Expand records that a running node was expanded: from now on, nested runs perform the node. It releases the slots of the node's step.
 func (s *Locked) Expand(r Ref) {
 	held := s.occupies(r)
 	s.words[r] |= WordExpanded
@@ -647,15 +648,15 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		return nil
 	}
 	if s.net.facts[r].is(FlagAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
-		s.words[r] |= WordReached // the guard and the other checks have passed; only the judgment of the inputs has failed
+		s.words[r] |= WordReached // the check failed only because the inputs were rejected; the guard and the other checks have passed
 	}
 	s.finish(r, status, bits)
 	s.settled(r)
 	return nil
 }
 
-// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. t is the token of its last attempt. The
-// error matches [ErrBadValue] if the cause is not a node's own failure, [ErrStale] if the token is not current, and [ErrTransition] if the node
+// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. t is the token of its last attempt. The error
+// matches [ErrBadValue] if the cause is not a node's own failure, and [ErrStale] if the token is not current. It matches [ErrTransition] if the node
 // has any other status.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()

@@ -47,7 +47,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 // node's call. The host reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, for example by [State.StopNode],
 // Drive calls abort with the token of the node's call. This call may already have ended.
 //
-// begin and abort are called within the method of the State that causes the call, one at a time, and may call the State. After
+// Drive calls begin and abort one at a time, before the method of the State that causes the call returns. Both may call the State. After
 // [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {

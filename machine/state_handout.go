@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin. While the run is being left (see Leave), the mock of a gate or a composite
-// must not begin, nor may any step. While the run undoes its nodes, no new node may begin.
+// heldInline reports whether a check or an inline node must not begin. While the run is being left (see Leave), no step may begin, and no mock of a
+// gate or of a composite. While the run undoes its nodes, no new node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended
@@ -58,15 +58,15 @@ func (s *Locked) heldInline(r Ref, w uint64) bool {
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
-// HasNext reports whether Next may have a task. Even if HasNext returns true, Next may find that a hold, or a missing slot or token, keeps all
-// queued nodes from starting. Next then takes these nodes out of the queue.
+// HasNext reports whether Next may have a task. If HasNext returns true, Next may still have no task, because a hold or a missing slot or token keeps
+// all queued nodes from starting. Next then takes these nodes out of the queue.
 func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
-// Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host,
-// which starts a worker. For any other State [State.WorkSignal] changes. The coordinator calls Announce after it has taken its own tasks, just
-// before it releases the lock, and again later if it left tasks in the State. The announcement is open until Answer.
+// Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host, which
+// starts a worker. For any other State [State.WorkSignal] changes. The coordinator first takes its own tasks, and calls Announce just before it
+// releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -135,7 +135,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run that was left while all its nodes waited can continue now.
+// MayGoOn reports whether a run can continue now. The run was left at a time when all its nodes waited.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true

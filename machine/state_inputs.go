@@ -23,7 +23,7 @@ const (
 func (d Delivery) String() string { return deliveryNames.Name(d) }
 
 // Inputs yields the numbers of a node's in-edges, see [Net.Edge], in declaration order. With each number it yields what the edge delivers. The
-// node's join fixes the deliveries when it decides: an edge whose source has not ended by then delivers nothing.
+// deliveries are fixed when the node's join decides: an edge whose source has not ended by then delivers nothing.
 func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	return func(yield func(int32, Delivery) bool) {
 		if (*Locked)(st).known(r) != nil {

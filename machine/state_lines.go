@@ -31,11 +31,11 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and
-// the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups whose keys are
-// not known to lack a slot or token. It waits in the line of one group. So when n nodes move from one line to another, only a few crowds are moved.
+// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and the
+// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except those that wait
+// in the line of their key. It waits in the line of one group. So when n nodes move from one line to another, only a few crowds are moved.
 type crowd struct {
-	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch its key's line, if the key has a limit; for a throng the groups' lines
+	lines  []int32 // the lines that all nodes of the crowd must pass: the key's line for a bunch (if the key has a limit), the groups' lines for a throng
 	token  bool    // whether the nodes of the crowd need tokens
 	throng *crowd  // for a bunch: its throng
 	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are skipped
