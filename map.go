@@ -19,23 +19,23 @@ import (
 // the node's Sub. The items are independent: if some of them fail, the others are still performed. The node's output is an []any of the items'
 // outputs, in the order of the list.
 //
-// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and
-// two more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and
-// Priority apply to each item. In a map of steps, Groups and Key also apply to each item. Everything else applies to the node as a whole: guards
-// and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the
-// map is one node; the results of the items are in NodeResult.Sub.
+// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and two
+// more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and Priority apply
+// to each item. In a map of steps, Groups and Key also apply to each item. Everything else applies to the node as a whole. Guards and ports are
+// evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the map is one node; the
+// results of the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the
-	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is null, or
-	// missing for another reason, the list is empty. If a port of the node requires the value, however, the node is skipped. A value that is not a list
-	// fails the node with [CauseContractInput]. The output for an empty list is an empty list.
+	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph
+	// does not declare its root inputs, the parameter may be a root input; if the run lacks this input, the node fails with [CauseContractInput]. If
+	// the value is null, or missing for another reason, the list is empty. But if a port of the node requires the value, the node is skipped. A value
+	// that is not a list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. An item with a Sub continues at
 	// once when the signal that it waits for arrives, even if this exceeds the limit. Zero means that only the run's own limit applies.
 	Limit int
-	// ToleratedCount and ToleratedPercent are the largest number of items, and the largest percentage of all items, that may fail. If both are
-	// zero, no item may fail; if both are set, both apply. If more items fail than permitted, the node fails with [CauseMapItems] and a
-	// [*MapError]. Tolerated failures degrade the run.
+	// ToleratedCount is the largest number of items that may fail. ToleratedPercent is the largest percentage of all items that may fail. If both are
+	// zero, no item may fail; if both are set, both apply. If more items fail than permitted, the node fails with [CauseMapItems] and a [*MapError].
+	// Tolerated failures degrade the run.
 	ToleratedCount   int
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items as soon as more items have failed than are tolerated.
@@ -301,9 +301,9 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The index is
-// -1 outside maps. On its way outwards, innermost passes through nested runs. If such a run belongs to a memoized composite, innermost records
-// read in the run's seen, see sights.
+// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The index is -1
+// outside maps. From the node outwards, innermost passes through nested runs. If such a run belongs to a memoized composite, innermost records the
+// input `read` in the run's field `seen` (see sights).
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -418,8 +418,8 @@ func (m *Map) check(n *node, bad report) {
 // output, the element is the zero T. errs is nil if no item failed. Otherwise it has the length of the list, and the error of a failed item has
 // the index of the item. UpstreamItems also works for a failed map if the edge delivers the map's error.
 //
-// Under Map.Compact, if no item failed, the list contains only the outputs, without gaps. The error matches [ErrType] if an element has another
-// type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
+// If the map has Compact set and no item failed, the list contains only the outputs, without gaps. The error matches [ErrType] if an element has
+// another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
 	if !ok {

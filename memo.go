@@ -31,9 +31,9 @@ import (
 // as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
 // moves to another index, the output is still found. docs/memo.md describes the key, which [Node.MemoKey] replaces.
 //
-// A node whose output is found does not start. Its NodeResult has Memoized set, and Hit contains the run that made the output, and the time. If
-// the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs
-// in memory.
+// A node whose output is found does not start. Its NodeResult has Memoized set. Hit contains the run that made the output, and the time when the run
+// made it. If the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all
+// outputs in memory.
 type Memo struct {
 	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as
 	// not found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. A nil Cache means a
@@ -154,8 +154,8 @@ func (r *Run) beginReading(s *Step) {
 }
 
 // yieldSlots releases the slots of an attempt that waits for a flight, and reports whether the attempt may wait. The nodes of the graph that the
-// leader's step has returned may need slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have
-// to start again to get its slots back. Such an attempt keeps its slots, and does not wait if slots are shared.
+// leader's step has returned may need slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
+// start again to get its slots back. Such an attempt keeps its slots, and waits only if no slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -207,7 +207,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // neither an error nor a value returned after the timeout is kept
+	case res.err == nil && s.Err() == nil: // an error is not kept, and a value is not kept if the step returned it after the timeout
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -609,14 +609,14 @@ func (w *worker) standAside() {
 }
 
 // ownParams returns the names of the parameters that a node declares by its edges, Params or Ports. These parameters are in the node's key. The
-// result all reports whether the node also gets all inputs of the run.
+// result `all` reports whether the node also gets all inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
 	return names, all
 }
 
-// reread returns the current value of an input. The argument is the text that read recorded for the input.
+// reread returns the current value of an input. The argument is the text that the method read has recorded for the input.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -758,8 +758,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos removes from the memo, before a node is undone, the outputs that this run has stored for the node and for the composites around it:
-// no later run may get them. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
+// forgetMemos is called before a node is undone. It removes the outputs of the node and of the composites around it from the memo, if this run has
+// stored them: no later run may get these outputs. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -775,7 +775,8 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop removes from the memo the output that this run has stored for the node of the Step of. The Step by undoes a node.
+// drop removes an output from the memo, if this run has stored it. The Step `of` belongs to the node that made the output. The Step `by` undoes a
+// node.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {

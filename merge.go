@@ -129,8 +129,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns a port of an output. If the key is empty, portOf returns the port whose name is the edge's label or, if the output has no such
-// port, the port "output".
+// portOf returns a port of an output. If the key is empty, portOf returns the port with the name of the edge's label. If the output has no such port,
+// it returns the port "output".
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -210,7 +210,7 @@ func member(output any, name string) (any, bool) {
 	return nil, false
 }
 
-// memberNames returns alternatives to a path that leads nowhere. These are the sorted members of the last value that the path reaches.
+// memberNames is for errors about a path that does not exist in an output. It returns the sorted members of the last value that the path reaches.
 func memberNames(output any, path string) (names []string) {
 	prefix := ""
 	for {
@@ -312,7 +312,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged contains the delivered value
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // under any other strategy, the map `merged` contains the value
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true

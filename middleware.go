@@ -37,10 +37,10 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
 // before they started. It gets one result for each node, even if the node was retried.
 //
-// OnNode does not wrap attempts like Use, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at once.
-// So the observer is called like a sink of [OnEvent]: afterwards, in the order of events, on a separate goroutine, and with the same protection
-// against panics. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a composite are
-// observed, too. The ID of such a node is its path, as in [Event].
+// OnNode does not wrap attempts like Use, because a node may end without an attempt. A cascade may even end a million nodes at once. So the observer
+// is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer has the
+// same effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a
+// composite are observed, too. The ID of such a node is its path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -88,11 +88,11 @@ func (r *Run) wrap() error {
 // contexts then contain the values of the returned context. If that context ends before the caller's context, the run does not stop. Several Arounds
 // nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is performed, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
+// f is called before anything is performed, on the goroutine of [Start]. If the run had to wait, f is called on a goroutine of the [Runner]. While f
 // runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
 // is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
-// separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function for CancelGrace, but at least for a second. The Result
-// contains a warning if either function panics, or if a function still runs after that time.
+// separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function, at most for CancelGrace or one second, whichever is longer.
+// The Result contains a warning if either function panics, or if a function still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -112,8 +112,8 @@ type surrounding struct {
 	told   bool          // whether the Result has been returned; guarded by the run's resMu
 }
 
-// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock, and has
-// not yet called open.
+// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock, and has not
+// called the method open yet.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
@@ -277,7 +277,7 @@ func Kinds(of interface{ Kinds() []string }) Option {
 }
 
 // checkKinds reports the nodes that need the host's step function and whose kind is not in kinds. Mocked nodes do not need the function. In test
-// mode, if the plan is performed by a composite's nested run, within is the double of the composite.
+// mode, the plan may belong to the nested run of a composite. The parameter "within" is then the composite's double.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
@@ -332,8 +332,8 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which could returns
-// true, with the prefix, in the order of declaration.
+// choose returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which the function `could`
+// returns true, in the order of declaration. Each name begins with the prefix.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {
@@ -378,9 +378,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r in the graph
-// whose nodes have this prefix in their paths, or false if no run performs that graph. If r is noRef, status only reports whether a run performs
-// the graph.
+// unknownGate returns the error for a name if no node waits under this name, and none will. The function status returns the status of node r in a
+// graph, or false if no run performs the graph. The prefix of the paths of its nodes identifies the graph. If r is noRef, status only reports whether
+// a run performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

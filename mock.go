@@ -288,8 +288,8 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan returns the test plan of a run of p. If within is nil, this is the outermost run. Otherwise it is a nested run of the composite whose
-// double is within.
+// plan returns the test plan of a run of p. If `within` is nil, this run is the outermost run. Otherwise it is the nested run of a composite, and
+// `within` is the composite's double.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -429,8 +429,8 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	return d
 }
 
-// checkGates reports gates whose answer would not be one of their choices. The answer is the value of the gate's mock, or "approved" without a
-// mock. The result of a mock's Do is checked later, when it is known.
+// checkGates reports a gate if its answer is not one of its choices. The answer is the value of the gate's mock, or "approved" without a mock. The
+// result of a mock's Do is checked later, when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)

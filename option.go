@@ -43,11 +43,11 @@ type config struct {
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
 	listed         *store.Run                                          // the stored run as the caller found it in a list; nil if later changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
-	restAfter      time.Duration                                       // set by Runner.Serve: a wait longer than this ends the run at rest; 0 means that no wait ends it
+	restAfter      time.Duration                                       // set by Runner.Serve: if the run only waits, and for longer than this, it ends at rest; 0 means that no wait ends it
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
 	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin, which the store's clock has reached
-	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve: nil without Service.Admit
+	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve if the Service has Admit
 	refused        *Request                                            // set by admission: the run is cancelled without having begun
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner

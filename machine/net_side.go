@@ -68,8 +68,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. sources lists the sources of plain edges into the targets. It omits the edges to which no exit
-// leads.
+// branchClass holds targets with the same routers. sources lists the sources of plain edges into the targets. It omits edges to which certainly no
+// exit leads.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref

@@ -12,9 +12,10 @@ type loserSearch struct {
 	candidates ordset.Set // by Ref, in descending order; empty between calls
 }
 
-// supersede stops the losers of an early decision. A loser is an unfinished node whose paths all lead to decided nodes, at least one of which has
-// CancelLosers. supersede visits the unfinished predecessors of r and of losers in reverse topological order, so that it visits a node after all
-// nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited once, however many decisions there are.
+// supersede stops the losers of an early decision. A loser is an unfinished node that no undecided node needs: all its paths lead to decided nodes,
+// and at least one of these has CancelLosers. supersede visits the unfinished predecessors of r and of losers in reverse topological order, so that
+// it visits a node after all nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited once, however many
+// decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
 		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
@@ -56,7 +57,7 @@ func (s *Locked) addCandidates(r Ref) {
 	}
 }
 
-// leadsToLoss reports whether the target of an edge, which is decided, cancels losers or is itself a loser.
+// leadsToLoss reports whether the target of an edge cancels losers, or is itself a loser. The target is decided.
 func (s *Locked) leadsToLoss(a Arc) bool {
 	if s.net.facts[a.to].is(FlagCancelLosers) {
 		return true

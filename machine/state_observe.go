@@ -205,16 +205,16 @@ func (o *observers) compare(n *nodeSignals) {
 	}
 }
 
-// mark sets wordObserved, by which note recognizes the transitions of an observed node. It skips a terminal node, which has no more transitions
-// and whose word must not be written.
+// mark sets the flag wordObserved of a node. The method note looks for this flag to find transitions of observed nodes. It skips a terminal node,
+// which has no more transitions and whose word must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved
 	}
 }
 
-// feed marks the predecessors of an idle node. When the first of them starts, the node becomes Waiting, but its word does not change. note is
-// therefore not called for the node, and recognizes the start of a marked predecessor instead.
+// feed marks the predecessors of an idle node. When the first predecessor starts, the node becomes Waiting. The node's own word does not change then,
+// so the method note looks for the start of a marked predecessor.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
@@ -275,8 +275,8 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note records that the node's word has changed. It first sets pending and then saves the old word in undo, because undo must be empty unless
-// pending is set. undo contains the word before the first unpublished transition.
+// note records that the word of node r has changed. The parameter "was" is the old word. note sets pending before it saves the old word in undo,
+// because undo must be empty while pending is false. undo contains the word before the first unpublished transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -286,7 +286,7 @@ func (o *observers) note(r Ref, was uint64) {
 	if o.due != nil && !o.closed {
 		o.noteAbort(r, was)
 	}
-	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node lacks wordObserved, but the rollback after a store failure may still change its word
+	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node lacks wordObserved; its word changes only in the rollback after a store failure
 		if n := o.nodes[r]; n != nil {
 			o.markDirty(n)
 		}
@@ -295,7 +295,7 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // with Idle, the change records that the join of the node was blocked, and the node may be Waiting
+	if to := viewOf(w).status; o.last != nil && to != Idle { // if the status is Idle, the change only records that the join was blocked; the node may be Waiting
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
@@ -477,8 +477,8 @@ func (s *Locked) RestoredFrom(before []uint64) {
 	}
 }
 
-// publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal that is created at the same
-// time shows the State at the same point as the other signals.
+// publish writes the noted changes to the signals. It commits the values under the State's lock. A signal that is created meanwhile therefore shows
+// the same point as the other signals.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()

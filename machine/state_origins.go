@@ -29,8 +29,8 @@ const (
 	originsFinal
 )
 
-// originSets caches the origins of bad nodes: of the nodes that callers asked for, and of the bad nodes between these and their origins. The
-// State's lock guards it.
+// originSets caches the origins of the bad nodes for which callers asked, and of all bad nodes between such a node and its origins. The State's lock
+// guards it.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
 	opened   []Ref         // nodes in state originsOpen
@@ -109,8 +109,8 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	return set
 }
 
-// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of each victim (see
-// Victim) between the node and its origins. If all ancestors of the victim are terminal, it never visits them again. Otherwise the result is
+// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of each victim (see Victim)
+// between the node and its origins. If all ancestors of the victim are terminal, originsOf visits these edges only once. Otherwise the result is
 // valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins

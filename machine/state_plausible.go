@@ -10,7 +10,7 @@ import (
 // This file checks the words of a snapshot against the net. The word of a node is plausible if, with the given words of the node's predecessors,
 // some calls of a State can produce it. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
 
-// firstWord returns the word of a node when a State without a [Host] begins. In a State without a Host, a check judges the inputs of such a node.
+// firstWord returns the word of a node when a State without a [Host] begins. In such a State, a check judges the inputs of a node with FlagAdmit.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -67,8 +67,8 @@ func (s *Locked) plausible(r Ref, open int) bool {
 	return ok
 }
 
-// inTime reports whether a node's logical times are not in the future. It also requires that a node has an end time if, and only if, it has
-// ended.
+// inTime reports whether a node's logical times are possible. No time may be negative or later than the clock. A node that has ended must have an end
+// time, and any other node must have none.
 func (s *Locked) inTime(r Ref) bool {
 	t := s.stateTimes
 	return t == nil || min(t.settledAt[r], t.decidedAt[r]) >= 0 && max(t.settledAt[r], t.decidedAt[r]) <= t.clock &&

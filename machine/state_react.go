@@ -61,7 +61,7 @@ func (x *aftermath) noteFailed(g int32) {
 // stopMembers stops the unfinished members of a group, once. A failure never stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	for _, r := range s.membersOf(g) { // a stop may begin the next tier, and so change members later in the list
+	for _, r := range s.membersOf(g) { // the loop looks at each status only now: an earlier stop may have begun the next tier, and so changed the node
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue

@@ -120,9 +120,9 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and,
-// if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished nodes continues if the run was in that tier,
-// and otherwise starts.
+// Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and, if
+// the graph has changed, which nodes are ready now. In Waves mode the run goes on with the first tier that has unfinished nodes. This tier continues
+// if the run was in it. Otherwise it starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {
@@ -207,7 +207,7 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if !s.net.facts[r].is(FlagInline) { // the node is an item, which holds a slot of its map unless the item waits
+	if !s.net.facts[r].is(FlagInline) { // the node is an item that does not wait, so it holds a slot of its map
 		s.running++
 		s.acquire(r)
 	}

@@ -123,9 +123,9 @@ func (s *Locked) visit(r Ref) {
 	}
 	words := s.words
 	for i := range arcs {
-		to := uint32(arcs[i].to) // not negative, so an index needs no sign
+		to := uint32(arcs[i].to) // a Ref of an arc is never negative, and an unsigned index needs no sign extension
 		if w := words[to]; w&(wordSpecial|WordDecided) == 0 && uint32(w) > 1 {
-			words[to] = (w - 1) | wordS // most edges need no other step
+			words[to] = (w - 1) | wordS // for most edges this is all
 		} else if w&WordDecided == 0 {
 			s.visitLast(Ref(to), w)
 		}
@@ -201,8 +201,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class.
-// For a neutral edge, bypass reports whether its source was skipped for its own reason, not because of a branch.
+// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. For a neutral edge, bypass
+// means that the source was skipped for another reason than a branch not taken.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -395,8 +395,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether the run is being left (see Leave) and an inline node has begun. The function that evaluates the node, such
-// as a Test, has not returned, and must not be called again before the run continues.
+// isLeftBehind reports whether an inline node has begun in a run that is being left (see Leave). The function that evaluates the node, such as a
+// Test, has not returned, and must not be called again before the run continues.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -631,7 +631,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.badNodes++
 	s.origins = nil // origins that were final may change
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
-		s.tier, s.pending = t, 0 // the store has not written the end of the node's tier either
+		s.tier, s.pending = t, 0 // the end of the node's tier was not written, too
 	}
 	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
@@ -657,10 +657,10 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	s.log(r, was, to)
 }
 
-// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have resolved,
-// and onBranch visits each once. If all routers of the node were skipped because of branches not taken, an edge that is another way in may save
-// the node from being skipped (see net_side.go). Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules
-// other than AllSucceeded and Boundary count every edge.
+// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have resolved, and
+// onBranch visits each once. If branches not taken have skipped all routers of the node, an edge that is another way in (see net_side.go) may keep
+// the node from being skipped. Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules other than AllSucceeded
+// and Boundary count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of the edge
 	asked := false

@@ -32,7 +32,7 @@ type limits struct {
 // first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
-	to     []int32          // by group: the group that replaces it, usually itself
+	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
 	keys   map[Ref]string   // by node: the late key
 	limits Bound            // the bound of each key
 }
@@ -69,7 +69,7 @@ type Slots struct {
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // whether the limit has tokens
-	Lacks(token bool) bool // whether the run must wait for a slot, or for a token if token is true; if so, the run joins the queue
+	Lacks(token bool) bool // whether the run must wait for a slot, or for a token if token is true; a run that must wait joins the queue
 	Take(token bool)       // takes a slot, and a token if token is true, and ends the wait
 	GiveBack(token bool)   // returns a slot or, if token is true, an unused token
 	Drop()                 // ends the wait
@@ -372,7 +372,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers to other nodes the slots that the node needed, since the node will not take them.
+// decline offers the slots that a node needed to other nodes, because the node will not take them.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -537,8 +537,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run use the clock and the pool of the outermost run, root, and the slots of root's limit for the whole run. root may be
-// this run.
+// ShareLimits makes the run use the clock, the pool and the slots for the whole run that belong to the outermost run. root is the outermost run,
+// which may be this run.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -600,9 +600,9 @@ type Shortage struct {
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
-// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. now is the
-// run's clock. foreign reports whether a node must wait for a shared limit, and whether it waits there for a token; its argument token is true if
-// the node needs a token.
+// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. now is the run's
+// clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter "token" is
+// true if the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -669,15 +669,15 @@ func (x *Slots) Connect(to SharedLimit) { x.share = to }
 // Shared returns the SharedLimit that Connect has set, or nil if no other run shares the slots.
 func (x *Slots) Shared() SharedLimit { return x.share }
 
-// Disconnect reverses Connect. It returns how many slots are taken, and the caller returns these to the shared limit.
+// Disconnect reverses Connect. It returns the number of slots that are taken. The caller gives these slots back to the shared limit.
 func (x *Slots) Disconnect() (used int) {
 	used, x.used, x.share = x.used, 0, nil
 	return used
 }
 
-// WaitsForSlot reports whether, in an idle run, a node lacks only a slot that another run of the tree holds.
+// WaitsForSlot reports whether a node of an idle run lacks nothing but a slot that another run of the tree holds.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items of a map hold all the run's own slots while they wait
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // if the run has no free slot of its own, items of a map hold the slots while they wait
 		return true
 	}
 	for i := range s.limits.groups {

@@ -59,8 +59,8 @@ func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	return s.causeKind(r, byRequest), s.written(origins)
 }
 
-// Bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
-// cancelled without being the loser of an early decision.
+// Bad reports whether a terminal node counts against the run. This is so if the node failed without ContinueOnFail, was aborted, or was cancelled.
+// But a loser of an early decision does not count.
 func (s *Locked) Bad(r Ref) bool {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -145,8 +145,8 @@ func (s *Locked) byLeaves() RunStatus {
 }
 
 // consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure through to a node that is no
-// observer. In addition, this node must have become ready (an error boundary must have completed), be bad, or have been skipped by its upstream
-// policy. If it is bad, the failure was passed on to it.
+// observer. This node must also have become ready, be bad, or have been skipped by its upstream policy. If it is an error boundary, it must have
+// completed. If it is bad, the failure was passed on to it.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -190,9 +190,9 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses returns a function that reports, once all nodes are terminal, whether a bad node was stopped only by requests. It returns true
-// for a cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is
-// among its origins. A node that failed only because of its predecessors passes on their origins.
+// requestClasses returns a function that reports whether a bad node was stopped only by requests. All nodes must be terminal. It returns true for a
+// cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is among its
+// origins. A node that failed only because of its predecessors passes on their origins.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
@@ -300,8 +300,8 @@ func (s *Locked) Route(r Ref) (taken []int32) {
 // Skip is the reason why a node was skipped, in numbers.
 type Skip struct {
 	Kind SkipKind
-	// Node is, for condition_branch, the condition; for upstream_skipped, the skipped source; for parent_failure, the first known
-	// failed predecessor; for superseded, the successor that superseded the node; otherwise NoRef.
+	// Node is the node that caused the skip. For condition_branch it is the condition, for upstream_skipped the skipped source, for parent_failure
+	// the first known failed predecessor, and for superseded the successor that superseded the node. For other kinds it is NoRef.
 	Node Ref
 	Edge int32 // the in-edge from Node, or -1
 	Port int   // for null_propagation, the port; otherwise -1

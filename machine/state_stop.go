@@ -5,8 +5,8 @@ import (
 )
 
 // AbortNode aborts a node at once, even while it is running: a later outcome is stale. kind is a cause of the engine's failure logic, such as
-// CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode]
-// if r is outside the plan, and [ErrDriven] if a Run drives the State.
+// CauseAbortAll. The error matches [ErrBadValue] for any other cause, and [ErrUnknownNode] if r is outside the plan. It matches [ErrTransition] if
+// the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -14,8 +14,8 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, r, StopInstantly)
 }
 
-// CancelNode cancels a node at once, even while it is running: a later outcome is stale. The error matches [ErrTransition] if the node is
-// terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the State.
+// CancelNode cancels a node at once, even while it is running: a later outcome is stale. The error matches [ErrTransition] if the node is terminal or
+// the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
 // AbortAll aborts every node that is not terminal at once. Later outcomes of running nodes are stale. AbortAll does not stop cleanup nodes and
@@ -40,17 +40,16 @@ func (st *State) CancelAll() {
 }
 
 // Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator asks
-// running nodes to stop, see NextStop, and settles these nodes. Cleanup nodes and the end node still run. If the run was stopped before, it keeps
-// the cause of that stop. The error matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or [CauseNone],
-// [CauseEndFailed] or [CauseCompensationFailed]. It matches [ErrDriven] if a Run drives the State.
+// running nodes to stop, see NextStop, and settles these nodes. Cleanup nodes and the end node still run. If the run was stopped before, it keeps the
+// cause of that stop. The error matches [ErrBadValue] if nothing can be stopped for this cause: a node's own failure such as [CauseStepError],
+// [CauseNone], [CauseEndFailed] and [CauseCompensationFailed]. It matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
-// StopNode is the two-phase form of AbortNode and CancelNode. The coordinator asks a running node to stop, see NextStop; any
-// other node becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that
-// [State.Stop] rejects, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and
-// [ErrDriven] if a Run drives the State.
+// StopNode is the two-phase form of AbortNode and CancelNode. The coordinator asks a running node to stop, see NextStop; any other node becomes
+// terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that [State.Stop] rejects, and [ErrUnknownNode] if
+// r is outside the plan. It matches [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) StopNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, NoRef, StopAsking)
 }
@@ -132,8 +131,8 @@ const (
 	StopDraining                    // running nodes may finish
 )
 
-// Stop stops all nodes except cleanup nodes and the end node. It sets all statuses before it visits an edge, so that no stopped node counts as a
-// victim of another stopped node.
+// Stop stops all nodes except cleanup nodes and the end node. It sets all statuses before it visits an edge. Otherwise a stopped node could count as
+// a victim of another stopped node.
 func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
@@ -182,7 +181,8 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	s.stopping = append(s.stopping, r) // setStop has made the aftermath that contains stopping
 }
 
-// StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph. A draining node may begin neither.
+// StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph. A draining node must not begin to wait, and
+// must not be expanded.
 func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
 
 // setStop records why a running node is stopped. flag is WordStopping or WordDraining.

@@ -9,8 +9,8 @@ import (
 // Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot meanwhile. When the signal
 // arrives, call Resume for a step, or Settle for a gate.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] if the node cannot wait because it is the end node or was asked
-// to stop.
+// The error matches [ErrStale] if the token is not current. It matches [ErrTransition] if the node is the end node or was asked to stop: such a node
+// cannot wait.
 func (st *State) Suspend(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, to which a hold does not apply
+	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, and a hold does not apply to cleanup nodes
 		s.holdBack()
 	}
 }

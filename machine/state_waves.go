@@ -28,7 +28,7 @@ func (s *Locked) enterTier() (end bool) {
 // openTier judges the joins of the nodes of the tier.
 func (s *Locked) openTier() (end bool) {
 	lo, hi := Ref(s.net.tiers[s.tier]), Ref(s.net.tiers[s.tier+1])
-	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // the end node is terminal if the run ends before it begins
+	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // the end node is already terminal if the run ended before the end node could begin
 		s.pending = 1
 		s.maybeEnd()
 		return true

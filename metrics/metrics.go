@@ -167,7 +167,7 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// endOf returns the outcome of the attempt that an event ends, or "", and the status of the node if the event ends it.
+// endOf returns the outcome of the attempt that an event ends, or "". If the event ends the node, endOf also returns the node's status, and true.
 func endOf(e event.Event) (outcome string, status kahn.Status, ended bool) {
 	status, ended = statuses[e.Type]
 	switch payload := e.Payload.(type) {

@@ -57,7 +57,7 @@ type key struct {
 
 // series is a number or a histogram.
 type series struct {
-	value   int64 // for a number, whose value is value plus sum
+	value   int64 // if the series is a number, the number is `value` plus `sum`
 	count   uint64
 	sum     float64
 	buckets [len(bounds)]uint64 // by bound: the number of durations up to this bound and above the previous bound
