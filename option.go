@@ -55,7 +55,7 @@ type config struct {
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
-	refresh        bool // whether the memo is not searched for outputs
+	refresh        bool // whether the run ignores the outputs that its memo contains
 	budget         func(Usage) error
 	bounds         *room // the bounds of transactions, set by tests; nil for the usual bounds
 	checkValues    bool  // whether outputs are encoded when their nodes complete
@@ -385,8 +385,8 @@ func Inputs(in map[string]any) Option {
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that calls [Start] or applies the options in another way. f may be called even if no run begins. The run is
-// refused with [ErrBadOption] if f is nil or panics.
+// f is called on the goroutine that applies the options, for example by a call of [Start]. f may be called even if no run begins. The run is refused
+// with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -401,9 +401,9 @@ func PerRun(f func() []Option) Option {
 }
 
 // OnEvent adds a sink. The sink is called with every event of the run, in order, on a separate goroutine, so that it cannot delay the run and is
-// never called concurrently. Execute waits until the sink has received the last event. After the run's end, however, it waits only for the time of
-// CancelGrace, but at least for a second. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when
-// Execute returns.
+// never called concurrently. Execute waits until the sink has received the last event. After the run's end, it waits at most for CancelGrace or one
+// second, whichever is longer. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when Execute
+// returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -478,8 +478,8 @@ func CancelWithContext() Option {
 
 // CancelGrace is the time for which a step may continue after its context was cancelled. A slower step is abandoned: its node ends, its slot is
 // freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step is not
-// retried, even if the policy permits it, since two attempts would overlap. After the run's end, Wait lets sinks finish for the same time, but at
-// least for a second. Default: 5 s.
+// retried, even if the policy permits it, since two attempts would overlap. After the run's end, Wait lets sinks finish for the same time, or for one
+// second if that is longer. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }

@@ -10,11 +10,10 @@
 // calls are children of the attempt's span, and requests of the step propagate the trace as usual. The parent of the run's span is the span in
 // the context passed to Execute, Start or the Runner.
 //
-// A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first attempt. The
-// span of a node that began, or of a composite, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it
-// began, has a span without duration, whose attributes give the reason. Retries are events of the node's span. Each attempt to undo a node has
-// its own span, whose name is "compensate" followed by the node's id. The span of such an attempt has the same parent as the node's span, and
-// links to the node's span.
+// A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first attempt. If a node
+// began, or is a composite, its span links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span
+// without duration, whose attributes give the reason. Retries are events of the node's span. Each attempt to undo a node has its own span, whose name
+// is "compensate" followed by the node's id. The span of such an attempt has the same parent as the node's span, and links to the node's span.
 //
 // # Lives
 //

@@ -24,12 +24,12 @@ type runSpans struct {
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
-	mu    sync.Mutex           // never held while a span begins or ends, since the beginning and the end call span processors of the host
+	mu    sync.Mutex           // not held while a span begins or ends, because this calls span processors of the host
 	nodes map[string]*nodeSpan // the spans of nodes, by path; nil after the end of the run
 	edges map[*kahn.Plan]predecessors
 }
 
-// nodeSpan is the span of a node. Its fields have been set once made is closed.
+// nodeSpan is the span of a node. Its fields are set before the channel `made` is closed.
 type nodeSpan struct {
 	made  chan struct{}
 	ctx   context.Context // contains the span
@@ -41,7 +41,7 @@ type nodeSpan struct {
 	attempted bool      // whether the node has had its first attempt
 	attempt   int       // the number of the last attempt that has begun
 	ended     bool      // whether Telemetry.node has handled the end of the node
-	before    *nodeSpan // the unended span of the same path from an earlier attempt of the enclosing composite; nil if there is none
+	before    *nodeSpan // a span of the same path that has not ended, from an earlier attempt of the enclosing composite; nil if there is none
 }
 
 // spansKey is the context key under which steps find the run's spans.
@@ -109,7 +109,7 @@ func failuresOf(res *kahn.Result) string {
 // end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were abandoned.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
-	for _, w := range res.Waiting { // a gate has no attempt that would begin the span, so begin the span here
+	for _, w := range res.Waiting { // a gate has no attempt that begins its span, so the span may not exist yet
 		waits[w.Node] = true
 		x.begin(w.Node, w.Since, false, x.linksOf)
 	}
@@ -155,7 +155,7 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 }
 
 // begin returns the span of a node, or nil if the run has ended. If there is none yet, begin creates it as a child of the span of the composite
-// around the node. The new span begins at since, or now if since is zero.
+// around the node. The new span begins at the time `since`, or now if this time is zero.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
 	if !isNew {
@@ -183,7 +183,7 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo appends to links a link to the span of a node, if the node was performed.
+// linkTo returns the list `links` with a link to the span of a node added, if the node was performed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links

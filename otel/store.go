@@ -56,7 +56,7 @@ type measured struct {
 	t *Telemetry
 }
 
-// If the store is a store.ValueChecker, CheckValue calls its CheckValue.
+// CheckValue calls the method CheckValue of the measured store, if that store is a store.ValueChecker.
 func (m *measured) CheckValue(value json.RawMessage) error {
 	if c, ok := m.Store.(store.ValueChecker); ok {
 		return c.CheckValue(value)

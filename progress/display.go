@@ -248,7 +248,7 @@ func (d *display) Close() error {
 		d.signal()
 		<-d.done
 	}
-	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // writes the lines that came after the run's end, or without a run; from now on Write adds no lines
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // writes the lines that came while the painter did not run; from now on Write adds no lines
 	return d.err
 }
 

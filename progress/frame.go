@@ -206,8 +206,8 @@ const (
 // screen is the state of the terminal: the number of lines of the last frame. The cursor is at the beginning of the line below the frame.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by rows. The lines and the rows in above precede these rows, and stay on the screen. The
-// text ends by restoring the modes of the terminal, so the program may end after any frame.
+// draw returns the text that replaces the last frame by the rows in `rows`. The text first contains `lines` and the rows in `above`, which stay on
+// the screen. The text ends by restoring the modes of the terminal, so the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)

@@ -102,8 +102,8 @@ func (s *state) forgetInside(n *live) {
 	s.maps = slices.DeleteFunc(s.maps, func(m *live) bool { return m == n })
 }
 
-// compositeAround returns the path of the composite directly around the node of an event, the current iteration if this composite is a loop, and
-// whether the node is an item of a map. The path is "" for a node of the outermost graph.
+// compositeAround returns the path of the composite directly around the node of an event. It also returns the current iteration if this composite is
+// a loop, and whether the node is an item of a map. The path is "" for a node of the outermost graph.
 func (s *state) compositeAround(e event.Event) (at string, iteration int, item bool) {
 	prefix := strings.TrimSuffix(path(e), e.Node)
 	if of, is := itemOf(e.Node); is && s.live[prefix+of] != nil {
@@ -204,8 +204,8 @@ func (in *inside) perSecond(now time.Time, life int) float64 {
 	return in.pace.of(now, in.done)
 }
 
-// left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of an
-// item. It returns 0 if neither is known, and while the whole run waits.
+// left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of an item.
+// It returns 0 if both are unknown, and while the whole run waits.
 func (in *inside) left(perSecond float64, life int) time.Duration {
 	open := in.total - in.done
 	switch {
@@ -256,8 +256,8 @@ func (s *state) pacing() int {
 // resting means that the whole run waits, or that no process performs it.
 const resting = -1
 
-// pace records what is needed to compute a rate: how many nodes had ended at some times, at least a second apart. The first time is the start,
-// until the list has reached its maximum length.
+// pace records what is needed to compute a rate: how many nodes had ended at some times, at least a second apart. Until the list has reached its
+// maximum length, its first time is the start.
 type pace []moment
 
 type moment struct {

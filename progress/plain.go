@@ -102,8 +102,8 @@ func (s *state) amongMany(path string) bool {
 	return false
 }
 
-// itemsLine returns a line with the number of ended items of the live maps. Such a line is due after the end of a node inside a map if, by the
-// clock of the run, countEvery has passed since the map began or since the last such line.
+// itemsLine returns a line with the number of ended items of the live maps. Such a line is due when a node inside a map ends, but at most once in the
+// time countEvery, by the clock of the run. This time counts from the last such line, or from the beginning of the map if there is none.
 func (s *state) itemsLine(e event.Event) string {
 	const most = 5
 	if len(s.maps) == 0 {
@@ -139,8 +139,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited returns a text that names nodes for which a suspended run waits: the nodes that have begun to wait since the run was last suspended or,
-// if there are none, the first nodes that are still waiting.
+// awaited returns a text that names nodes for which a suspended run waits. These are the nodes that have begun to wait since the run was last
+// suspended. If there are none, these are the first nodes that are still waiting.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)

@@ -4,8 +4,8 @@
 //	defer p.Close()
 //	res, err := kahn.Execute(ctx, g, step, p.Options()...)
 //
-// On a terminal a Progress draws, ten times a second, a header, the failures, what the run waits for, and the steps that are running,
-// longest first, with the last lines that they logged or emitted:
+// On a terminal a Progress draws a picture ten times a second: a header, the failures, what the run waits for, and the running steps. The steps that
+// have run longest come first. Below each step are the last lines that it logged or emitted:
 //
 //	[12/40] 1 failed 2 running 1 suspended 00:12
 //	FAILED lint: step_error: 3 problems
@@ -32,9 +32,9 @@
 // with more than 100 items, and the nodes inside them, have no lines for their starts, completions and skips. Instead a line counts the
 // items, at most every five seconds of the run. Every 30 seconds Progress lists the steps that are still running.
 //
-// If a run continues from a snapshot or a store, its events do not contain the number of its nodes, or which of them ended before. A Progress
-// with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header counts only nodes that have ended since the
-// run continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
+// If a run continues from a snapshot or a store, its events do not contain the number of its nodes. They also do not show which nodes ended before. A
+// Progress with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header counts only nodes that have ended since
+// the run continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
 //
 // A Progress is also an io.Writer, which shows the host's own output above the picture. A [Group] shows several runs at once.
 //
@@ -88,8 +88,8 @@ func New(w io.Writer, mode Mode) *Progress {
 	return p
 }
 
-// Options returns the options that make a run show its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], through which the
-// Progress learns what the run did before it continued from a snapshot or a store.
+// Options returns the options that make a run show its progress. These are [kahn.OnEvent] with the method Event, and [kahn.Around]. If the run
+// continues from a snapshot or a store, the Progress learns from Around what the run did before.
 func (p *Progress) Options() []kahn.Option {
 	return p.options(func(r *kahn.Run) func(*kahn.Result) {
 		p.Follow(r)

@@ -17,8 +17,8 @@ import (
 // maxFailures bounds the failures and the warnings that are kept and shown. Further failures and warnings are only counted.
 const maxFailures = 100
 
-// state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside
-// composites, and items of maps, are shown while they run, but neither total nor counts includes them.
+// state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside composites,
+// and items of maps, are shown while they run. The fields total and counts do not include them.
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
@@ -205,9 +205,9 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 	s.undone[kahn.CompensationRunning]++
 }
 
-// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the
-// plan distinguishes the two. Without a plan, a path that looks like an item's counts as an item if the map is running. In a run that continued
-// from a snapshot or a store, such a path always counts as an item, since the map may have begun before the first event.
+// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the plan
+// distinguishes the two. Without a plan, a path with the form of an item's path, such as "m[2]", is taken as an item if the map is running. In a run
+// that continued from a snapshot or a store, such a path is always taken as an item, because the map may have begun before the first event.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -231,9 +231,9 @@ func itemOf(path string) (of string, is bool) {
 }
 
 // around returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has reported the
-// start of the composite. If the run continued while the composite was running, there is no such event, but inherit has put the composite into
-// s.live. inherit may have read a composite as ended although the composite ended only after the event. In this case around makes the composite
-// running again.
+// start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put the composite
+// into s.live. When inherit reads the run, the composite may already have ended, although its end comes after the event. In this case around makes
+// the composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -303,7 +303,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // the element is in one of the two lists, and Remove ignores an element of the other list
+	if n.element != nil { // the element is in one of the two lists; the other list ignores Remove
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil
@@ -341,7 +341,7 @@ type composite struct {
 	kahn.Inside
 }
 
-// earlier returns the past of a run, which may include events after the first one. earlier visits each node once.
+// earlier returns what a run has done so far, even if this is more than what the run did before the first event. It visits each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -426,7 +426,7 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// shown lists the statuses that a summary counts, the most important first, since a summary is cut off at its end if there is little room.
+// shown lists the statuses that a summary counts. The most important come first, because a summary loses its end if there is little room.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }

@@ -40,8 +40,8 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 }
 
 // Load returns the value or the error. It is for code outside callbacks. If the scope has changed since the last Load, Load takes the lock. In a
-// callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope it returns the last
-// value or error, or [ErrDisposed] if there is none, without calling the function.
+// callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope Load does not call the
+// function. It returns the last value or error, or [ErrDisposed] if there is none.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // the errors of effects that run during Load; other calls caused these effects, so Load does not return the errors
+	var ignored error // the errors of effects that run during Load; Load does not return them, because other calls caused the effects
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}

@@ -22,7 +22,7 @@ type node struct {
 	computed evaluator
 	effect   *Effect
 
-	valid   uint64 // the clock at the last time when an unobserved computed was known to be up to date
+	valid   uint64 // for an unobserved computed: the scope's clock when the computed was last known to be up to date
 	lastSub *link
 	watch   *watchHooks // for a signal; may be nil
 }
@@ -230,7 +230,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // a computed that has subscribers, since otherwise it would not be in subs
+			} else { // a computed in subs always has subscribers
 				work = appendLink(work, next)
 				next = t.subs
 			}
@@ -286,8 +286,7 @@ func (n *node) refresh() {
 }
 
 // climb is the part of refresh that starts at dependency l of n. If the function of a computed panics, climb makes the panic the error of this
-// computed, and returns early with the computed. If the function calls runtime.Goexit, the computed has no value. climb has one deferred
-// function for all evaluations.
+// computed, and returns early with the computed. If the function calls runtime.Goexit, the computed has no value.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

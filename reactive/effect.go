@@ -31,9 +31,9 @@ type Effect struct {
 // effect reads are not dependencies of its owner. An effect that is created in a cleanup is disposed of when the cleanup has returned. NewEffect
 // returns [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
 //
-// If the first run panics, NewEffect returns a nil effect and a [*PanicError], and the effect does not exist. If NewEffect is called outside
-// callbacks, the error also includes the errors of other effects that ran because of the first run. If a later run panics, the call that caused
-// the run returns the panic, and the effect remains. A panic in a cleanup disposes of the effect.
+// If the first run panics, there is no effect: NewEffect returns nil and a [*PanicError]. The first run may cause other effects to run. If NewEffect
+// is called outside callbacks, its error includes their errors. If a later run panics, the call that caused the run returns the panic, and the effect
+// remains. A panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {

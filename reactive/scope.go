@@ -12,13 +12,13 @@ import (
 // Scope is a group of signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be copied, and a
 // callback must not use signals of several Scopes.
 //
-// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof of the lock:
-// a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for code outside callbacks. Of
-// these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an outdated computed take the lock. In a callback
-// of the scope these methods return an error that matches [ErrTracker], except that Changes yields no values. Load of a signal and Dispose never
-// wait.
-// Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback becomes an error. A callback may call
-// runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
+// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker: a [Reader] or a [Writer]. The tracker proves that
+// the caller holds the lock. So a method with a tracker as its argument does not take the lock, and always sees the newest values. Methods without a
+// tracker are for code outside callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an
+// outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker], but Changes only yields no
+// values. Load of a signal and Dispose never wait. Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback
+// becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks should be short, since other
+// goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are values of the clock
@@ -42,7 +42,7 @@ type Scope struct {
 	work    []*link   // see notify and attach
 	errs    []error   // the errors of callbacks since the lock was taken
 
-	root     Effect      // the parent of effects that have none
+	root     Effect      // the parent of effects that were not created in another effect
 	asked    atomic.Bool // whether there is work for the holder of the lock, see serve
 	disposed atomic.Bool
 
