@@ -188,6 +188,7 @@ type remarks struct {
 	outlasting      map[*Gate]bool    // in the outermost run: the gates that have the warning ErrGateOutlasts
 	labels          map[string]string // belongs to the outermost run: set by steps; the map is replaced, never changed
 	usage           *runUsage         // belongs to the outermost run: the consumption; nil if nothing was used
+	first           time.Time         // belongs to the outermost run: the first start of a node before this run was continued; zero if there was none
 	holders         map[any][]place   // in the outermost run: maps each resource to its holders that Why has found
 }
 

@@ -38,6 +38,18 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
+// FirstStarted returns when the first node of the run started, in whichever process. For a run that was not continued, it returns what
+// [Run.Started] returns. A fork begins anew.
+func (r *Run) FirstStarted() time.Time {
+	began := r.Started()
+	r.st.Lock()
+	defer r.st.Unlock()
+	if first := r.remarked().first; !first.IsZero() && first.Before(began) {
+		return first
+	}
+	return began
+}
+
 // Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes in composites, and omits
 // statuses without nodes. The first call on a running run counts all nodes. From then on the run updates the counts, so that the time for a call
 // does not depend on the size of the graph.

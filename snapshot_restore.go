@@ -269,6 +269,9 @@ func (r *Run) restore(x *restoration) {
 	r.restoreUndoing(&x.file)
 	if !r.cfg.fork { // a fork has used nothing yet
 		r.restoreUsage(x.file.Usage)
+		if first := x.held.firstStart(); !first.IsZero() {
+			r.remark().first = first
+		}
 		if x.file.Labels != nil {
 			r.remark().labels = x.file.Labels
 		}
@@ -320,6 +323,18 @@ func (r *Run) restore(x *restoration) {
 	}
 	r.st.RestoredFrom(observed)
 	r.flush(0)
+}
+
+// firstStart returns the earliest start of a node, including nodes that a redrive runs again; zero if no node has started.
+func (h *held) firstStart() (first time.Time) {
+	for _, list := range [][]nodeState{h.nodes, h.dropped} {
+		for i := range list {
+			if at := list[i].Start; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
+		}
+	}
+	return first
 }
 
 // restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also sets them in nested runs that have ended.

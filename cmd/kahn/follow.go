@@ -293,29 +293,17 @@ func (w *watcher) gone(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	since := w.lastHeard(row)
+	nodes, _ := w.nodes(ctx) // if the state of the nodes cannot be read, the times in the row are all there is
+	since := kahn.LastSign(row, nodes)
+	if w.heard.After(since) {
+		since = w.heard
+	}
 	w.screen.gone(since)
 	note := fmt.Sprintf("run %s: its process is gone since %s", w.id, since.Local().Format(time.DateTime))
 	if definition := row.Labels[labelFile]; definition != "" {
 		note += "; to continue: " + continued(w.h.store, w.id, "", definition)
 	}
 	return note, nil
-}
-
-// lastHeard returns the time of the last sign of the run's process: its lease, or its last write.
-func (w *watcher) lastHeard(row *store.Run) time.Time {
-	latest := row.Created
-	for _, n := range row.Nodes {
-		for _, at := range []time.Time{n.Start, n.End} {
-			if at.After(latest) {
-				latest = at
-			}
-		}
-	}
-	if w.heard.After(latest) {
-		latest = w.heard
-	}
-	return latest
 }
 
 // waits returns a note about what the run waits for, with the commands that answer it.

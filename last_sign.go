@@ -1,0 +1,47 @@
+package kahn
+
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// LastSign returns when the process of a stored run last gave a sign of life: when the run was created, when an attempt of a node began or ended,
+// or when a node began to wait. If no process performs the run any more, see [store.LeaseReader], this is the time since which the process is
+// gone. The run has the start of each node's first attempt and the end of its last attempt. The nodes of the run's snapshot have the other times,
+// see [Snapshot.Nodes]; without them the result may be too early.
+func LastSign(run *store.Run, nodes []SnapshotNode) time.Time {
+	s := sign(run.Created)
+	for _, n := range run.Nodes {
+		s.see(n.Start)
+		s.see(n.End)
+	}
+	s.addNodes(nodes)
+	return time.Time(s)
+}
+
+// sign is the latest time so far.
+type sign time.Time
+
+func (s *sign) see(at time.Time) {
+	if at.After(time.Time(*s)) {
+		*s = sign(at)
+	}
+}
+
+func (s *sign) addNodes(nodes []SnapshotNode) {
+	for i := range nodes {
+		n := &nodes[i]
+		for _, a := range n.History() {
+			s.see(a.Start)
+			s.see(a.End)
+		}
+		if n.Wait != nil {
+			s.see(n.Wait.Since)
+		}
+		if n.Status.Terminal() && !n.Start.IsZero() {
+			s.see(n.Start.Add(n.Duration))
+		}
+		s.addNodes(n.Inside)
+	}
+}
