@@ -59,6 +59,13 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		_, _ = io.WriteString(w, id)
+	case "revive": // another process continues a run whose process has died
+		run, err := kahn.Start(context.Background(), works(nil), nil, kahn.RunID(r.URL.Query().Get("run")), kahn.Durable(s.memory))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = run.Wait() // the page shows how the run ended
 	case "line": // three runs of a tenant wait for their turn in a queue that another process serves, and a fourth for tomorrow
 		if err := s.line(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -380,6 +387,22 @@ func purchase() *kahn.Graph {
 		kahn.Node{ID: "order", In: []kahn.Edge{{From: "legal", Label: "yes"}, {From: "cfo", Label: "approve"}}, Do: takes(0)},
 		kahn.Node{ID: "file", After: []string{"order"}, Do: takes(0)},
 	)
+}
+
+// sixty returns a graph of 60 nodes: six nodes, a gate, and the nodes after it.
+func sixty() *kahn.Graph {
+	g := &kahn.Graph{Name: "sixty"}
+	ok := kahn.Node{ID: "ok", Kind: kahn.KindGate}
+	for i := range 6 {
+		n := kahn.Node{ID: fmt.Sprint("early", i), Do: takes(0)}
+		g.Add(n)
+		ok.After = append(ok.After, n.ID)
+	}
+	g.Add(ok)
+	for i := range 53 {
+		g.Add(kahn.Node{ID: fmt.Sprint("late", i), After: []string{"ok"}, Do: takes(0)})
+	}
+	return g
 }
 
 // tables returns a graph of 300 nodes in 15 layers. One node fails, which stops many nodes in the later layers.

@@ -80,6 +80,8 @@ func TestPage(t *testing.T) {
 		"big5000":    {graph: func() *kahn.Graph { return layered("big5000", 50, 100, nothing) }},
 		"big20000":   {graph: func() *kahn.Graph { return layered("big20000", 100, 200, breaks("n90.0")) }},
 		"purchase":   {graph: purchase},
+		"purchases":  {graph: purchase, left: []string{"legal", "cfo"}},
+		"sixty":      {graph: sixty},
 		"tables":     {graph: tables},
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},

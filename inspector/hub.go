@@ -234,6 +234,9 @@ type seen struct {
 type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
+	// Counts has the number of all runs in each status. With Options.Visible it is missing, since counting would call that function for each
+	// run at every change.
+	Counts counts `json:"counts,omitempty"`
 
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
@@ -320,7 +323,7 @@ func (w *watch) follow(stop, ready chan struct{}) {
 
 // list returns the changes in the list of runs since the previous call.
 func (w *watch) list() runsMessage {
-	m := runsMessage{Runs: []runRow{}, Removed: []string{}}
+	m := runsMessage{Runs: []runRow{}, Removed: []string{}, Counts: counts{}}
 	now := map[string]bool{}
 	for run, at := range w.hub.handler.Runner.Runs() {
 		id := run.ID()
@@ -331,6 +334,7 @@ func (w *watch) list() runsMessage {
 				x.counts[status] = n
 			}
 		}
+		m.Counts[x.status.String()]++
 		if w.listed[id] != x {
 			w.listed[id] = x
 			m.Runs, m.runs = append(m.Runs, w.hub.handler.rowOf(run, at)), append(m.runs, run)

@@ -36,7 +36,7 @@ type logReply struct {
 	// First and Last are the ids of the first and the last kept event.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
-	Note  string `json:"note,omitempty"` // why there are no lines
+	Note  string `json:"note,omitempty"` // why there are no lines, or no earlier lines
 }
 
 const (
@@ -44,7 +44,10 @@ const (
 	scanWindow  = 2_000  // the number of events that are read at once when reading backwards
 )
 
-const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
+const (
+	noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
+	noPast   = "The events from before this process continued the run are not kept: kahn.StoreEvents would store them."
+)
 
 // The type `lines` describes which lines of the log a request asks for.
 type lines struct {
@@ -71,22 +74,33 @@ func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 }
 
 func (c *call) log() (any, error) {
-	first, last := c.target.EventRange()
-	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first, Last: last}
+	after, before := uint64(c.query.numbers["after"]), uint64(c.query.numbers["before"])
+	if after > 0 && before > 0 {
+		return nil, badQuery("after and before are for different pages: choose one")
+	}
+	run := c.target
+	first, last := run.EventRange()
+	if before > 0 || after+1 < first {
+		run = c.withPast()
+		first, _ = run.EventRange()
+	}
+	reply := logReply{Lines: []logLine{}, After: after, First: first, Last: last}
 	if c.stored() != nil && last == 0 {
 		reply.Note = noEvents
 		return reply, nil
 	}
-	if before := uint64(c.query.numbers["before"]); before > 0 {
-		if reply.After > 0 {
-			return nil, badQuery("after and before are for different pages: choose one")
+	if began := run.FirstStarted(); (before > 0 || after < first) && began.Before(run.Started()) {
+		if e, ok := eventAt(c.r.Context(), run, first); ok && e.Time.After(began) {
+			reply.Note = noPast
 		}
-		return reply, c.addEarlier(&reply, min(before, last+1))
+	}
+	if before > 0 {
+		return reply, c.addEarlier(run, &reply, min(before, last+1))
 	}
 	chosen := c.lines()
 	scanned := 0
 	var failed error
-	for e := range reached(c.r.Context(), c.target, reply.After, last, &failed) {
+	for e := range reached(c.r.Context(), run, reply.After, last, &failed) {
 		reply.After = e.ID
 		if line, ok := c.chosen(chosen, e); ok {
 			reply.Lines = append(reply.Lines, line)
@@ -101,14 +115,14 @@ func (c *call) log() (any, error) {
 
 // addEarlier adds the last lines of the events before an id. Events can only be read forwards, so it reads one window of events
 // after another, beginning with the latest window.
-func (c *call) addEarlier(reply *logReply, before uint64) error {
+func (c *call) addEarlier(run subject, reply *logReply, before uint64) error {
 	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
 	reply.After, reply.More = before-1, before-1 < reply.Last
 	for scanned := uint64(0); before > least && len(reply.Lines) < limit && scanned < mostScanned; {
 		from := max(least, before-min(before, scanWindow))
 		var part []logLine
 		var failed error
-		for e := range reached(c.r.Context(), c.target, from-1, before-1, &failed) {
+		for e := range reached(c.r.Context(), run, from-1, before-1, &failed) {
 			if line, ok := c.chosen(chosen, e); ok {
 				part = append(part, line)
 			}
@@ -152,7 +166,7 @@ func (c *call) logFile() (any, error) {
 	encoder.SetEscapeHTML(false)
 	var failed, gone error
 	n := 0
-	for e := range reached(c.r.Context(), c.target, 0, last, &failed) {
+	for e := range reached(c.r.Context(), c.withPast(), 0, last, &failed) {
 		if n++; n%scanWindow == 1 {
 			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a new deadline for each part: the file may be long, and the client slow
 		}
@@ -240,6 +254,9 @@ func (c *call) line(e kahn.Event, level slog.Level) logLine {
 	if p, ok := e.Payload.(event.Completion); ok && p.Memoized {
 		line += c.hitLine(p)
 	}
+	if p, ok := e.Payload.(event.RunEnd); ok {
+		line = c.endLine(e.Time, p)
+	}
 	shown := c.shownText(Value{Path: e.Path, Kind: Line, Value: line})
 	return logLine{ID: e.ID, Time: stamp(e.Time), Type: e.Type, Level: strings.ToLower(level.String()), Path: e.Path, Attempt: e.Attempt, Text: shown}
 }
@@ -255,12 +272,6 @@ func lineOf(e kahn.Event) string {
 		return fmt.Sprintf("the run has begun, with %d nodes", p.TotalNodes)
 	case event.StatusChange:
 		return joined(fmt.Sprintf("the run is %v, it was %v", p.To, p.From), p.Request.String())
-	case event.RunEnd:
-		line := fmt.Sprintf("the run is %v after %v", p.Status, p.Duration.Round(time.Microsecond))
-		if p.Degraded {
-			line += ", degraded"
-		}
-		return joined(line, p.Request.String())
 	case event.Completion:
 		line := "completed"
 		if len(p.Labels) > 0 {
@@ -269,7 +280,7 @@ func lineOf(e kahn.Event) string {
 		if p.Memoized {
 			return line // no step was called, and the caller adds hitLine
 		}
-		return line + " after " + p.Duration.Round(time.Microsecond).String()
+		return line + " after " + lasted(p.Duration)
 	case event.NodeEnd:
 		line := strings.TrimPrefix(string(e.Type), "node.") + ": " + p.Cause.String()
 		if p.Err != nil {
@@ -309,6 +320,31 @@ func lineOf(e kahn.Event) string {
 	return string(e.Type)
 }
 
+// endLine returns a text about the end of the run. The duration in the payload counts from the time at which the last process continued the
+// run.
+func (c *call) endLine(at time.Time, p event.RunEnd) string {
+	line := fmt.Sprintf("the run is %v after %v", p.Status, lasted(p.Duration))
+	if first := c.target.FirstStarted(); !first.IsZero() && first.Before(at.Add(-p.Duration-continuedLater)) {
+		line = fmt.Sprintf("the run is %v after %v, which is %v after it was continued", p.Status, lasted(at.Sub(first)), lasted(p.Duration))
+	}
+	if p.Degraded {
+		line += ", degraded"
+	}
+	return joined(line, p.Request.String())
+}
+
+// continuedLater is the least time between the first start of a run and the time at which it was continued that counts as more than imprecise
+// clocks.
+const continuedLater = 10 * time.Millisecond
+
+// lasted returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
+func lasted(d time.Duration) string {
+	if d < time.Millisecond {
+		return "less than 1ms"
+	}
+	return d.Round(time.Millisecond).String()
+}
+
 // undoLine returns a text about the progress of undoing a node.
 func undoLine(t event.Type, p event.Compensation) string {
 	switch {
@@ -317,7 +353,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	case t == event.NodeCompensated && p.Request.String() != "":
 		return joined("undone by hand", p.Request.String())
 	case t == event.NodeCompensated:
-		return "compensated after " + p.Duration.Round(time.Microsecond).String()
+		return "compensated after " + lasted(p.Duration)
 	}
 	line := "compensating"
 	if !p.Certain {
@@ -382,7 +418,8 @@ type timelineReply struct {
 }
 
 func (c *call) timeline() (any, error) {
-	zero, end := c.period()
+	run := c.withPast()
+	zero, end := c.period(run)
 	reply := timelineReply{Start: stamp(zero), Now: millis(end.Sub(zero)), Spans: []span{}}
 	if zero.IsZero() {
 		return reply, nil
@@ -399,7 +436,7 @@ func (c *call) timeline() (any, error) {
 		return reply, nil
 	}
 	var failed error
-	reply.Spans, reply.Memoized, reply.Truncated = spansOf(reached(c.r.Context(), c.target, 0, last, &failed), zero, c.query.numbers["limit"])
+	reply.Spans, reply.Memoized, reply.Truncated = spansOf(reached(c.r.Context(), run, 0, last, &failed), zero, c.query.numbers["limit"])
 	addLateness(c.target, reply.Spans)
 	if live, ok := c.target.(*kahn.Run); ok {
 		if f, ok := live.Forecast(); ok && !f.Waits {
@@ -412,14 +449,14 @@ func (c *call) timeline() (any, error) {
 // period returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the beginning of
 // the run. If the run has not ended, the period ends now. If the run has lost its process, the period ends when that process was last heard
 // of.
-func (c *call) period() (zero, end time.Time) {
-	zero, end = c.target.Started(), time.Now()
-	first, last := c.target.EventRange()
-	if e, ok := eventAt(c.r.Context(), c.target, first); ok && e.Time.Before(zero) {
+func (c *call) period(run subject) (zero, end time.Time) {
+	zero, end = run.Started(), time.Now()
+	first, last := run.EventRange()
+	if e, ok := eventAt(c.r.Context(), run, first); ok && e.Time.Before(zero) {
 		zero = e.Time
 	}
 	if s := c.stored(); s != nil && s.lost() {
-		return zero, s.heard()
+		return zero, s.heard
 	}
 	if !over(c.target) {
 		return zero, end

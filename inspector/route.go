@@ -79,6 +79,7 @@ func init() {
 		{method: "GET", path: "api/v1/info", summary: "What the client may do, the limits of the Runner, the workflows that can be started.", reply: infoReply{}, serve: (*call).info},
 		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},
+			{Name: "order", Choices: []string{"trouble"}, Note: "trouble: first the runs that have failed or were left, then runs that wait for an answer, running runs with failed nodes, other running runs, pending runs, and ended runs"},
 			compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, textParam,
 			{Name: "before", Note: "the cursor for the next page, from the page before"}, limitParam(50, 500),
 		}, reply: runsReply{}, serve: (*call).runs},
@@ -109,6 +110,10 @@ func init() {
 			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only runs that have not ended, and whose workflow and plan no live process works, one queue after the other"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},
+		{method: "GET", path: "api/v1/stored/count", summary: "The number of runs of the store that match.", params: []param{
+			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
+			{Name: "key", Note: "only runs with this key; for clients that may view_data"},
+		}, reply: storedCount{}, serve: (*call).countStored},
 		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes the stream also reports"}}, media: "text/event-stream", serve: (*call).stream},
 		{method: "GET", path: "api/v1/redrive", summary: "The nodes that a redrive would run again. If the run would continue instead: the nodes that have begun, are ready or wait.", params: []param{
 			runParam, {Name: "node", Many: true, Note: "paths of nodes to begin with; without it all that failed, were aborted or cancelled"},

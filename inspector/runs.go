@@ -68,8 +68,10 @@ type runRow struct {
 	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks running attempts.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
-	Started string     `json:"started,omitempty"`
-	Ended   string     `json:"ended,omitempty"`
+	Started string     `json:"started,omitempty"` // when the run first began, in whichever process
+	// Continued is when this process continued the run, if the run had begun earlier.
+	Continued string `json:"continued,omitempty"`
+	Ended     string `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
 	// Remaining is about how long a live run will still take, without waits for answers; nil if that is not known. RemainingWaits means that
@@ -107,6 +109,8 @@ type runRow struct {
 	Note   string `json:"note,omitempty"`
 	// Requests are the last few requests that a stored run has not applied yet or has refused.
 	Requests []requestRow `json:"requests,omitempty"`
+	// CanContinue means that this process can continue the stored run, for example when somebody answers the run's last question.
+	CanContinue bool `json:"can_continue,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
 	// Key and Priority order the pending runs of a store; Key is only for clients that may view_data.
@@ -129,27 +133,53 @@ type runsReply struct {
 	Total int `json:"total"`
 }
 
-// arrival is a run and its place in the list, which is sorted by time of arrival, then by id.
+// arrival is a run and its place in the list, which is sorted by rank, time of arrival and id.
 type arrival struct {
-	at  time.Time
-	id  string
-	run *kahn.Run
+	rank int // from 0 to 9; 0 unless runs in trouble come first
+	at   time.Time
+	id   string
+	run  *kahn.Run
 }
 
 func later(a, b arrival) int {
-	return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.id, a.id))
+	return cmp.Or(cmp.Compare(a.rank, b.rank), b.at.Compare(a.at), cmp.Compare(b.id, a.id))
 }
 
-func (a arrival) cursor() string { return strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id }
+func (a arrival) cursor() string {
+	return strconv.Itoa(a.rank) + "." + strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id
+}
 
 // parseCursor parses what the method cursor returns.
 func parseCursor(text string) (arrival, error) {
-	at, id, ok := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(at, 36, 64)
-	if err != nil || !ok {
-		return arrival{}, badQuery("the parameter before is not a cursor")
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) < 3 {
+		return arrival{}, errNoRunCursor
 	}
-	return arrival{at: time.Unix(0, n), id: id}, nil
+	rank, err := strconv.Atoi(parts[0])
+	n, err2 := strconv.ParseInt(parts[1], 36, 64)
+	if err != nil || err2 != nil {
+		return arrival{}, errNoRunCursor
+	}
+	return arrival{rank: rank, at: time.Unix(0, n), id: parts[2]}, nil
+}
+
+var errNoRunCursor = badQuery("the parameter before is not a cursor")
+
+// troubleOf returns the rank of a run in a list in which runs in trouble come first.
+func troubleOf(run *kahn.Run) int {
+	switch status := run.Status(); {
+	case status == kahn.RunFailed || wasLeft(run) || run.Compensation() == kahn.CompensationFailed:
+		return 0
+	case status.Terminal():
+		return 5
+	case len(run.Waiting()) > 0:
+		return 1
+	case run.Counts()[kahn.Failed] > 0:
+		return 2
+	case status == kahn.RunPending:
+		return 4
+	}
+	return 3
 }
 
 func (c *call) runs() (any, error) {
@@ -165,11 +195,14 @@ func (c *call) runs() (any, error) {
 	statuses, undoing := c.query.texts["status"], c.query.text("compensation")
 	var list []arrival
 	for run, at := range c.h.Runner.Runs() {
-		x := arrival{time.Unix(0, at.UnixNano()), run.ID(), run}
+		x := arrival{at: time.Unix(0, at.UnixNano()), id: run.ID(), run: run}
 		if workflow != "" && run.Name() != workflow || statuses != nil && !slices.Contains(statuses, run.Status().String()) ||
 			undoing != "" && undoing != run.Compensation().String() ||
 			!strings.Contains(strings.ToLower(x.id), q) && !strings.Contains(strings.ToLower(run.Name()), q) || !c.h.seesLive(c.r, run) {
 			continue
+		}
+		if c.query.text("order") == "trouble" {
+			x.rank = troubleOf(run)
 		}
 		list = append(list, x)
 	}
@@ -229,7 +262,14 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 
 // rowOf returns what every client may see of a run.
 func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
-	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Actions: h.actionsOf(run)}
+	first := run.FirstStarted()
+	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(first), Actions: h.actionsOf(run)}
+	if began := run.Started(); first.Before(began) {
+		row.Continued = stamp(began)
+		if first.Before(arrived) { // the run came to this process when it was continued
+			row.Arrived = row.Started
+		}
+	}
 	row.Compensation, row.Usage = compensationName(run.Compensation()), run.Usage()
 	row.count(run)
 	row.First, row.Last = run.EventRange()
@@ -238,16 +278,16 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 			if end, ok := e.Payload.(event.RunEnd); ok {
 				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
 				row.Failed = end.Failed[:min(few, len(end.Failed))]
-				row.Millis = took(run.Started(), e.Time)
+				row.Millis = took(first, e.Time)
 			}
 		} else {
 			row.addEnd(run)
-			row.Millis = took(run.Started(), lastEnd(run, run.Started()))
+			row.Millis = took(first, lastEnd(run, first))
 		}
 		return row
 	}
 	if row.Left = over(run); row.Left {
-		row.Millis = took(run.Started(), lastEnd(run, run.Started()))
+		row.Millis = took(first, lastEnd(run, first))
 	}
 	row.addWaits(run)
 	row.addForecast(run)
@@ -388,7 +428,11 @@ type gatesReply struct {
 	// Options.Visible is set, Failed does not count the runs on further pages of the store.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	Note          string     `json:"note,omitempty"` // what the response lacks
+	// StoredGone is the number of runs that only the store has and that have lost their process. StoredWaiting is the number of further runs
+	// that only the store has and that wait for an answer.
+	StoredGone    int    `json:"stored_gone,omitempty"`
+	StoredWaiting int    `json:"stored_waiting,omitempty"`
+	Note          string `json:"note,omitempty"` // what the response lacks
 }
 
 func (c *call) gates() (any, error) {

@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -35,6 +36,9 @@ type storedRow struct {
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
+	// Urgent are the matching runs that need somebody: runs that have lost their process, then runs that wait for an answer; at most 100. Only
+	// the first page has them. Runs lists these runs, too.
+	Urgent []storedRow `json:"urgent,omitempty"`
 	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
 	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns is the number of runs in all such queues.
@@ -42,28 +46,35 @@ type storedReply struct {
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
 
-func (c *call) listStored() (any, error) {
-	q := store.Query{Limit: c.query.numbers["limit"], After: c.query.text("after")}
-	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
+// filter returns the runs of the store that a query selects.
+func (c *call) filter() (f store.Filter, err error) {
+	f.Workflow, f.Prefix, f.Key = c.query.text("workflow"), c.query.text("prefix"), c.query.text("key")
 	for _, name := range c.query.texts["status"] {
 		var s kahn.RunStatus
 		_ = s.UnmarshalText([]byte(name)) // cannot fail: the route has checked the name
-		q.Statuses = append(q.Statuses, s)
+		f.Statuses = append(f.Statuses, s)
 	}
 	if name := c.query.text("compensation"); name != "" {
-		_ = q.Compensation.UnmarshalText([]byte(name)) // cannot fail: the route has checked the name
+		_ = f.Compensation.UnmarshalText([]byte(name)) // cannot fail: the route has checked the name
 	}
-	if q.Key = c.query.text("key"); q.Key != "" {
-		if err := c.h.authorize(c.r, ViewData); err != nil {
-			return nil, err
-		}
+	if f.Key != "" {
+		err = c.h.authorize(c.r, ViewData)
 	}
+	return f, err
+}
+
+func (c *call) listStored() (any, error) {
+	f, err := c.filter()
+	if err != nil {
+		return nil, err
+	}
+	q := store.Query{Filter: f, Limit: c.query.numbers["limit"], After: c.query.text("after")}
 	if c.h.Store == nil {
 		return nil, errNoStore
 	}
 	var page store.Page
 	var unclaimable []store.QueueState
-	err := c.h.contain(c.r, "Store.List", func() (err error) {
+	err = c.h.contain(c.r, "Store.List", func() (err error) {
 		if unclaimable, err = c.h.unclaimable(c.r.Context()); err != nil {
 			return err
 		}
@@ -87,20 +98,97 @@ func (c *call) listStored() (any, error) {
 			reply.Unclaimable = append(reply.Unclaimable, queueRowOf(x))
 		}
 	}
-	for _, run := range page.Runs {
-		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Usage: run.Usage, Priority: run.Priority, Queue: c.h.queueOf(&run, unclaimable)}
-		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
-			row.Labels = map[string]string{}
-			for name, label := range run.Labels {
-				row.Labels[clip(name, shownText)] = c.shownText(Value{RunID: run.ID, Kind: Label, Name: name, Value: label})
+	rows := func(runs []store.Run) (list []storedRow) {
+		for i := range runs {
+			list = append(list, c.storedRow(&runs[i], unclaimable))
+		}
+		c.addWaits(list)
+		return list
+	}
+	reply.Runs = append(reply.Runs, rows(page.Runs)...)
+	if q.After == "" && c.query.text("queue") == "" {
+		reply.Urgent = rows(c.urgent(q.Filter))
+	}
+	return reply, nil
+}
+
+// mostUrgent bounds the runs of storedReply.Urgent.
+const mostUrgent = 100
+
+// urgent returns the first of the stored runs that match a filter and need somebody. It returns none if the store does not answer, since the
+// rest of the list is then still worth showing.
+func (c *call) urgent(f store.Filter) (list []store.Run) {
+	needs := map[string]need{}
+	err := c.h.contain(c.r, "Store", func() error {
+		runs, _, err := c.restingRuns(c.r.Context(), f)
+		if err != nil {
+			return err
+		}
+		found, _, err := c.h.resting(c.r.Context(), idsOf(runs))
+		for _, run := range runs {
+			if needs[run.ID] = found[run.ID].need(); needs[run.ID] != needsNobody {
+				list = append(list, run)
 			}
 		}
-		if run.Key != "" && c.mayViewData() {
-			row.Key = c.shownText(Value{RunID: run.ID, Kind: Key, Value: run.Key})
-		}
-		reply.Runs = append(reply.Runs, row)
+		return err
+	})
+	if err != nil {
+		_ = c.h.storeFault(c.r.Context(), err) // called for its side effect, a record in the log
 	}
-	c.addWaits(reply.Runs)
+	slices.SortStableFunc(list, func(a, b store.Run) int { return cmp.Compare(needs[a.ID], needs[b.ID]) })
+	return list[:min(len(list), mostUrgent)]
+}
+
+// storedRow returns the row of a stored run, without its waits.
+func (c *call) storedRow(run *store.Run, unclaimable []store.QueueState) storedRow {
+	row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Usage: run.Usage, Priority: run.Priority, Queue: c.h.queueOf(run, unclaimable)}
+	if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
+		row.Labels = map[string]string{}
+		for name, label := range run.Labels {
+			row.Labels[clip(name, shownText)] = c.shownText(Value{RunID: run.ID, Kind: Label, Name: name, Value: label})
+		}
+	}
+	if run.Key != "" && c.mayViewData() {
+		row.Key = c.shownText(Value{RunID: run.ID, Kind: Key, Value: run.Key})
+	}
+	return row
+}
+
+// storedCount is the number of the store's runs that match.
+type storedCount struct {
+	Total int  `json:"total"`
+	More  bool `json:"more,omitempty"` // Total may be too small, because not all runs were read
+}
+
+func (c *call) countStored() (any, error) {
+	if c.h.Store == nil {
+		return nil, errNoStore
+	}
+	f, err := c.filter()
+	if err != nil {
+		return nil, err
+	}
+	var reply storedCount
+	err = c.h.contain(c.r, "Store.Count", func() error {
+		if c.h.Visible == nil {
+			list, err := c.h.Store.Count(c.r.Context(), f)
+			for _, x := range list {
+				reply.Total += x.Runs
+			}
+			return err
+		}
+		page, err := c.h.Store.List(c.r.Context(), store.Query{Filter: f, Limit: mostResting})
+		for i := range page.Runs {
+			if c.h.seesStored(c.r, &page.Runs[i]) {
+				reply.Total++
+			}
+		}
+		reply.More = page.Next != ""
+		return err
+	})
+	if err != nil {
+		return nil, c.listFault(err)
+	}
 	return reply, nil
 }
 

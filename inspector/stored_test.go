@@ -135,3 +135,79 @@ func TestFate(t *testing.T) {
 		require.Equal(t, c.want, fate(c.edge, c.from, false), "%+v", c)
 	}
 }
+
+// The list of stored runs begins with the runs that need somebody: first a run whose process has died, then a run that waits for an answer. The
+// inbox counts both, and a count follows the filters.
+func TestStoredUrgent(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), nil) // the run "order 17", which waits for answers
+	atWork := make(chan struct{})
+	require.NoError(t, died(x.memory, "died", works(atWork), atWork))
+	done, err := kahn.Execute(t.Context(), works(nil), nil, kahn.RunID("done"), kahn.Durable(x.memory))
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, done.Status)
+	ids := func(rows []storedRow) (list []string) {
+		for _, row := range rows {
+			list = append(list, row.ID)
+		}
+		return list
+	}
+	all := get[storedReply](x.desk, "api/v1/stored")
+	require.Equal(t, []string{"died", "order 17"}, ids(all.Urgent))
+	require.NotEmpty(t, all.Urgent[0].Gone)
+	require.NotEmpty(t, all.Urgent[1].Waiting)
+	require.ElementsMatch(t, []string{"died", "order 17", "done"}, ids(all.Runs))
+	require.Equal(t, []string{"order 17"}, ids(get[storedReply](x.desk, "api/v1/stored", "status", "suspended").Urgent))
+	require.Equal(t, []string{"died"}, ids(get[storedReply](x.desk, "api/v1/stored", "prefix", "di").Urgent))
+	require.Empty(t, get[storedReply](x.desk, "api/v1/stored", "status", "completed").Urgent)
+	require.Empty(t, get[storedReply](x.desk, "api/v1/stored", "limit", "1", "after", get[storedReply](x.desk, "api/v1/stored", "limit", "1").Next).Urgent)
+	inbox := get[gatesReply](x.desk, "api/v1/gates")
+	require.Equal(t, []int{1, 1}, []int{inbox.StoredGone, inbox.StoredWaiting})
+
+	require.Equal(t, storedCount{Total: 3}, get[storedCount](x.desk, "api/v1/stored/count"))
+	require.Equal(t, storedCount{Total: 2}, get[storedCount](x.desk, "api/v1/stored/count", "prefix", "d"))
+	require.Equal(t, storedCount{Total: 2}, get[storedCount](x.desk, "api/v1/stored/count", "workflow", "works"))
+	require.Equal(t, storedCount{Total: 1}, get[storedCount](x.desk, "api/v1/stored/count", "workflow", "works", "status", "completed"))
+	only := serveRunner(t, x.rn, Options{Store: x.memory, Visible: func(_ *http.Request, run RunInfo) bool { return run.Workflow == "works" }})
+	require.Equal(t, storedCount{Total: 2}, get[storedCount](only, "api/v1/stored/count"))
+	require.Equal(t, []string{"died"}, ids(get[storedReply](only, "api/v1/stored").Urgent))
+}
+
+// With order=trouble the list begins with failed runs, then has the runs that wait, and ends with the runs that have ended well. The pages of the
+// list are the same list.
+func TestTroubleFirst(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	start := func(id string, n kahn.Node) {
+		run, err := rn.Start(t.Context(), (&kahn.Graph{Name: "g"}).Add(n), nil, kahn.RunID(id))
+		require.NoError(t, err)
+		if n.Kind == kahn.KindGate {
+			_, err = run.WaitFor(t.Context(), n.ID, kahn.Suspended)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = run.Cancel() })
+			return
+		}
+		_, _ = run.Wait()
+	}
+	fails := kahn.Node{ID: "n", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }}
+	works := kahn.Node{ID: "n", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
+	start("failed 1", fails)
+	start("asks", kahn.Node{ID: "n", Kind: kahn.KindGate})
+	start("failed 2", fails)
+	start("works", works)
+	d := serveRunner(t, rn, Options{})
+	list := func(params ...string) (ids []string) {
+		for before := []string(nil); ; {
+			page := get[runsReply](d, "api/v1/runs", append(append([]string{"limit", "1"}, params...), before...)...)
+			for _, row := range page.Runs {
+				ids = append(ids, row.ID)
+			}
+			if page.Next == "" {
+				return ids
+			}
+			before = []string{"before", page.Next}
+		}
+	}
+	require.Equal(t, []string{"works", "failed 2", "asks", "failed 1"}, list())
+	require.Equal(t, []string{"failed 2", "failed 1", "asks", "works"}, list("order", "trouble"))
+}

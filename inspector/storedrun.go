@@ -24,6 +24,7 @@ type storedRun struct {
 	places      map[string]*storedPlace
 	counts      map[kahn.Status]int
 	started     time.Time
+	heard       time.Time             // when the run's process last gave a sign of life
 	events      *store.EventLog       // nil if the store keeps no events
 	requests    []store.PostedRequest // the last few requests that wait or were refused
 	unclaimable []store.QueueState    // queues that no live process serves
@@ -55,29 +56,6 @@ func (h *handler) tenureOf(ctx context.Context, row *store.Run) (tenure, error) 
 	return heldBySome, nil
 }
 
-// heard returns when the run's process was last heard of: the latest time that the store has for the run.
-func (s *storedRun) heard() time.Time {
-	latest := s.row.Created
-	see := func(t time.Time) {
-		if t.After(latest) {
-			latest = t
-		}
-	}
-	for _, x := range s.places {
-		for _, a := range x.History() {
-			see(a.Start)
-			see(a.End)
-		}
-		if x.Wait != nil {
-			see(x.Wait.Since)
-		}
-		if x.Status.Terminal() && !x.Start.IsZero() {
-			see(x.Start.Add(x.Duration))
-		}
-	}
-	return latest
-}
-
 // lost reports whether the run has lost its process: its status is running, but no process performs it.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
@@ -86,7 +64,7 @@ func (s *storedRun) gone() string {
 	if !s.lost() {
 		return ""
 	}
-	return stamp(s.heard())
+	return stamp(s.heard)
 }
 
 // storedPlace is a node of a stored run.
@@ -115,6 +93,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 			nodes = append(nodes, kahn.SnapshotNode{NodeResult: kahn.NodeResult{ID: id, RunID: row.ID, Kind: n.Kind, Label: n.Label, Tier: plan.Tier(ref)}})
 		}
 	}
+	s.heard = kahn.LastSign(row, nodes)
 	s.nodes = s.add(nodes, nil, s.Plan())
 	for _, n := range s.nodes {
 		s.counts[n.Status]++
@@ -161,6 +140,9 @@ func (s *storedRun) ID() string             { return s.row.ID }
 func (s *storedRun) Name() string           { return s.row.Workflow }
 func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
 func (s *storedRun) Started() time.Time     { return s.started }
+
+// FirstStarted returns the same as Started: the store does not have the time at which a process continued the run.
+func (s *storedRun) FirstStarted() time.Time { return s.started }
 
 // Plan returns the plan of the run, or nil if Options.Workflows lacks it.
 func (s *storedRun) Plan() *kahn.Plan {
@@ -450,8 +432,9 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	if !row.Status.Terminal() {
 		row.Note = strings.TrimSpace(s.tenureNote() + " " + row.Note)
 		if row.Gone = s.gone(); row.Gone != "" {
-			row.Millis = took(s.started, s.heard())
+			row.Millis = took(s.started, s.heard)
 		}
+		row.CanContinue = s.workflow != nil && s.workflow.Perform != nil
 		row.addWaits(s)
 		return row
 	}
@@ -465,8 +448,7 @@ func (s *storedRun) tenureNote() string {
 	switch {
 	case s.held == heldBySome:
 		return "Another process performs the run."
-	case s.lost():
-		return "No process performs the run. It continues when one does."
+	case s.Status() == kahn.RunRunning && s.held == heldByNone: // the field Gone says so
 	case s.Status() == kahn.RunRunning:
 		return "The store does not record whether a process performs the run now."
 	}

@@ -115,6 +115,7 @@ func TestStream(t *testing.T) {
 			last := rows[len(rows)-1].Runs[0]
 			require.Equal(t, kahn.RunCompleted, last.Status)
 			require.Equal(t, 2, last.Done)
+			require.Equal(t, counts{"completed": 1}, rows[len(rows)-1].Counts)
 			var steps []string
 			for _, m := range messages[nodesMessage](t, p, "nodes") {
 				for _, n := range m.Nodes {

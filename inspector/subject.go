@@ -15,6 +15,7 @@ type subject interface {
 	Plan() *kahn.Plan // nil if unknown
 	Status() kahn.RunStatus
 	Started() time.Time
+	FirstStarted() time.Time // the start of the run's first node, in whichever process
 	Counts() map[kahn.Status]int
 	Node(path string) (kahn.NodeResult, error)
 	Nodes() iter.Seq[kahn.NodeResult]

@@ -27,6 +27,25 @@ type restingRun struct {
 	gone  string // see storedRun.gone
 }
 
+// need says whom a stored run needs. The values are in the order in which lists show such runs.
+type need uint8
+
+const (
+	needsProcess need = iota + 1 // it has lost its process
+	needsAnswer                  // it waits for an answer that nobody has posted
+	needsNobody
+)
+
+func (r restingRun) need() need {
+	switch {
+	case r.gone != "":
+		return needsProcess
+	case slices.ContainsFunc(r.waits, func(w restingWait) bool { return !w.answered }):
+		return needsAnswer
+	}
+	return needsNobody
+}
+
 // restingWait is a node that waits for a signal.
 type restingWait struct {
 	gate
@@ -158,11 +177,16 @@ func (x *waits) forget(id string) {
 	delete(x.runs, id)
 }
 
-// restingRuns returns the runs of the store that may wait for an answer and that this process does not perform, suspended runs first.
-// more reports whether there are further such runs.
-func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, err error) {
+// restingRuns returns the runs of the store that match a filter, may wait for an answer or have lost their process, and that this process does
+// not perform, suspended runs first. more reports whether there are further such runs.
+func (c *call) restingRuns(ctx context.Context, f store.Filter) (list []store.Run, more bool, err error) {
+	statuses := f.Statuses
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
-		page, err := c.h.Store.List(ctx, store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{status}}, Limit: mostResting - len(list)})
+		if len(statuses) > 0 && !slices.Contains(statuses, status) {
+			continue
+		}
+		f.Statuses = []kahn.RunStatus{status}
+		page, err := c.h.Store.List(ctx, store.Query{Filter: f, Limit: mostResting - len(list)})
 		if err != nil {
 			return nil, false, err
 		}
@@ -178,6 +202,14 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
+func idsOf(runs []store.Run) []string {
+	ids := make([]string, len(runs))
+	for i := range runs {
+		ids[i] = runs[i].ID
+	}
+	return ids
+}
+
 // hasAtWork reports whether the Runner has the run and has not left it. For a run that the Runner has left, the state in the store may
 // be newer, since another process may continue the run.
 func (h *handler) hasAtWork(id string) bool {
@@ -188,7 +220,8 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of the runs of the store, the longest waiting first. It skips gates with a posted answer.
+// addResting adds the gates of the runs of the store, the longest waiting first, and counts the runs that need somebody. It skips gates with
+// a posted answer.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return
@@ -196,17 +229,20 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 	var all []restingWait
 	complete := true
 	err := c.h.contain(c.r, "Store", func() error {
-		runs, more, err := c.restingRuns(c.r.Context())
+		runs, more, err := c.restingRuns(c.r.Context(), store.Filter{})
 		if err != nil {
 			return err
 		}
-		ids := make([]string, len(runs))
-		for i, run := range runs {
-			ids[i] = run.ID
-		}
+		ids := idsOf(runs)
 		found, loaded, err := c.h.resting(c.r.Context(), ids)
 		complete = loaded && !more
 		for _, id := range ids {
+			switch found[id].need() {
+			case needsProcess:
+				reply.StoredGone++
+			case needsAnswer:
+				reply.StoredWaiting++
+			}
 			for _, wait := range found[id].waits {
 				if !wait.answered {
 					all = append(all, wait)

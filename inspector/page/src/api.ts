@@ -8,9 +8,9 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export type Undone = "running" | "done" | "failed" // progress of undoing nodes
 export type Usage = Record<string, number> // what steps used, by name
 export interface Row {
-	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean; late_ms?: number
+	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; continued?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean; late_ms?: number
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; cause?: string; error?: string; error_path?: string; stopped_by?: string; stop_reason?: string; first: number; last: number
-	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue; key?: string; priority?: number; line?: InLine
+	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; can_continue?: boolean; queue?: Queue; key?: string; priority?: number; line?: InLine
 }
 // InLine is the place of a pending run among the runs that wait to begin.
 export interface InLine { ahead: number; more?: boolean; running: number; limit?: number; from?: string }
@@ -24,6 +24,7 @@ export interface Posted { kind: "signal" | "cancel" | "cancel_node" | "redrive";
 export interface Done { status: "accepted" | "requested" }
 export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" | "compensate" // actions that the status of a run allows
 export type UndoMode = "repeat" | "by_hand" // how a failed compensation is resolved
+export interface Count { total: number; more?: boolean }
 export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
@@ -46,7 +47,7 @@ export interface NodeDetail extends NodeRow {
 export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: number; began?: string; ended?: string; by_hand?: boolean; by?: string; comment?: string; error?: string }
 // UndoTask is a run with a failed compensation.
 export interface UndoTask { run: string; workflow: string; status: string; ended?: string }
-export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]; failed: number; note?: string }
+export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]; failed: number; stored_gone?: number; stored_waiting?: number; note?: string }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
 export interface Log { lines: Line[]; after: number; more: boolean; before?: number; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; late_ms?: number; status: string; id: number }
@@ -56,7 +57,7 @@ export interface StoredRow { id: string; workflow: string; status: string; compe
 // StoredWait is a node of a stored run that waits for an answer. If it is answered, the process that performs the run has not taken the answer
 // yet.
 export interface StoredWait { path: string; label?: string; since?: string; deadline?: string; answered?: boolean }
-export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
+export interface Stored { runs: StoredRow[]; urgent?: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
 
 export interface ScheduleRun { id: string; status: string; tick?: string; kind?: string; left_out?: string; ended?: string }
 export interface Schedule { name: string; workflow: string; cron?: string; zone?: string; every?: string; missed: string; overlap: string; paused?: boolean; queue?: Queue; next: string[]; last: ScheduleRun[] }

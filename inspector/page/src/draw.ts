@@ -1,7 +1,7 @@
 import type { Camera, Size } from "./camera"
 import { widest } from "./labels"
 import type { Facts } from "./facts"
-import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
+import { badgeLetter, hollow, inBar, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 
 // The pictures of statuses and the canvas of the graph, as pure functions.
@@ -223,7 +223,7 @@ function drawBadge(g: Pen, status: string, x: number, y: number, t: Theme): void
 	g.fillText(badgeLetter[status], x, status === "retrying" ? y + 1.5 : y + 0.5)
 }
 
-// drawCounts draws a bar of the statuses. Below it are the number of ended nodes and the number of nodes in each
+// drawCounts draws a bar of the statuses. Below it are the number of completed nodes of all nodes, and the number of nodes in each
 // status.
 function drawCounts(g: Pen, counts: Counts, x: number, y: number, w: number, detail: string, t: Theme): void {
 	const total = totalOf(counts)
@@ -240,7 +240,7 @@ function drawCounts(g: Pen, counts: Counts, x: number, y: number, w: number, det
 	g.font = "10px system-ui, sans-serif"
 	g.textAlign = "right"
 	g.fillStyle = t.text
-	g.fillText(`${doneOf(counts)}/${total}`, x + w, y + 14)
+	g.fillText(`${counts.completed ?? 0}/${total}`, x + w, y + 14)
 	g.textAlign = "left"
 	at = x
 	for (const [status, n] of Object.entries(counts)) {

@@ -33,7 +33,7 @@ export class Facts {
 	// first returns the box that an operator most likely looks for: a box that failed, else a running box, else a
 	// waiting box.
 	first(items: Item[]): Item | undefined {
-		const rank = new Map(["failed", "retrying", "running", "suspended", "ready", "waiting"].map((s, i) => [s, i]))
+		const rank = new Map(["failed", "interrupted", "retrying", "running", "suspended", "ready", "waiting"].map((s, i) => [s, i]))
 		let best = items[0], least = rank.size
 		for (const item of items) {
 			const r = item.open ? rank.size : rank.get(this.status(item)) ?? rank.size

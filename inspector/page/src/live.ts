@@ -15,10 +15,13 @@ export const connection = signal<"stream" | "poll" | "lost">("stream")
 export const generation = signal(0)
 
 type Listener<T> = (message: T) => void
-const rowListeners = new Set<Listener<{ runs: Row[]; removed: string[] }>>()
+// Turned are the rows that have changed, the ids of runs that are gone and, unless the client may not know of all runs, the number of runs in each
+// status.
+export interface Turned { runs: Row[]; removed: string[]; counts?: Record<string, number> }
+const rowListeners = new Set<Listener<Turned>>()
 const nodeListeners = new Set<Listener<Changes>>()
 
-export function onRows(f: Listener<{ runs: Row[]; removed: string[] }>): () => void {
+export function onRows(f: Listener<Turned>): () => void {
 	rowListeners.add(f)
 	return () => void rowListeners.delete(f)
 }

@@ -110,6 +110,7 @@ export function LogView({ model }: { model: Model }) {
 			for (let pages = 0; ; pages++) {
 				const page = await ask({ after: after.current })
 				if (!mine()) return
+				if (after.current < page.first) note.value = page.note ?? ""
 				if (follow.peek() && !filtered() && page.last - page.after > behind) { // the log grows faster than the page can read: jump to the end and drop the earlier lines, so that there is no gap
 					const end = await ask({ before: page.last + 1 })
 					if (!mine()) return
@@ -230,6 +231,7 @@ export function LogView({ model }: { model: Model }) {
 			{problem.value && <Problem error={problem.value} again={() => void (ready.peek() ? grow() : begin())} />}
 			<div class="lines" ref={box} tabIndex={0} role="log" aria-live="off" aria-label={texts.log} onScroll={moved} onWheel={touched} onTouchMove={touched} onPointerDown={touched} onPointerMove={e => { if (e.buttons) touched() }} onKeyDown={touched}>
 				{before.value > 0 && <p class="edge-of-log"><button onClick={loadEarlier}>{texts.loadEarlier}</button></p>}
+				{ready.value && lines.value.length > 0 && !before.value && note.value && <p class="edge-of-log meta">{note.value}</p>}
 				{ready.value && !lines.value.length && <Empty title={note.value || texts.noLines} />}
 				{lines.value.map(line => (
 					<div class={`line l-${line.level}`} key={line.id} data-id={line.id}>

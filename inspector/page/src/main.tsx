@@ -6,7 +6,7 @@ import { takeToken, TokenForm } from "./token"
 import { get, locked, reachable, type Inbox, type Info } from "./api"
 import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
-import { connection, everySoOften, generation, keepLive, listTurns, restrained } from "./live"
+import { connection, everySoOften, generation, keepLive, listTurns, onRows, restrained } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
@@ -16,10 +16,10 @@ import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut, ZoneSwitch } from "./ui"
 import { visible } from "./visible"
 
-const waiting = signal([0, 0]) // the number of gates, and of runs with a failed compensation
+const waiting = signal<Pick<Inbox, "total" | "failed" | "stored_gone" | "stored_waiting">>({ total: 0, failed: 0 })
 const helping = signal(false)
 
-const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
+const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = g), () => undefined)
 
 const Locked = () => (locked.value ? <TokenForm /> : <App />)
 
@@ -30,7 +30,10 @@ function App() {
 			countTasks()
 		}
 		const loading = restrained(700, load)
-		const offs = [listTurns.subscribe(loading.ask), generation.subscribe(loading.ask), loading.stop]
+		const recount = onRows(({ counts }) => { // the rows of the list change at once, and the counts beside it with them
+			if (counts && JSON.stringify(counts) !== JSON.stringify(info.peek().counts)) info.value = { ...info.peek(), counts }
+		})
+		const offs = [listTurns.subscribe(loading.ask), generation.subscribe(loading.ask), loading.stop, recount]
 		load()
 		return () => offs.forEach(off => off())
 	}, [])
@@ -50,7 +53,7 @@ function App() {
 		addEventListener("keydown", leaveField)
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
-	const r = route.value, [gates, failed] = waiting.value
+	const r = route.value, { total: gates, failed, stored_gone: gone = 0, stored_waiting: asking = 0 } = waiting.value
 	useEffect(() => { // a dialog belongs to the view in which it was opened
 		helping.value = starting.value = false
 		asked.value = undefined
@@ -63,7 +66,7 @@ function App() {
 				<nav>
 					<a href="#/runs" class={r.view === "runs" || r.view === "run" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
 					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{gates + failed > 0 && <span class="bubble" title={texts.tasks(gates, failed)}>{gates + failed}</span>}</a>
-					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}</a>}
+					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}{gone + asking > 0 && <span class="bubble" title={texts.storedNeeds(gone, asking)}>{gone + asking}<span class="hidden"> {texts.storedNeeds(gone, asking)}</span></span>}</a>}
 					{info.value.schedules && <a href="#/schedules" class={r.view === "schedules" ? "on" : ""} aria-current={r.view === "schedules" ? "page" : undefined}>{texts.schedules}</a>}
 				</nav>
 				<span class="spring" />

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals"
 import { get, getGraph, Refused, withValues, type Graph, type InsideCounts, type Row, type State } from "./api"
 import { later, type Changes } from "./live"
 import { prefixOf } from "./paths"
-import { statusOf } from "./status"
+import { countsIn, statusIn, statusOf } from "./status"
 
 // Model is the page's state of the open run: its graphs by their composites, and the status of each node by its path.
 export class Model {
@@ -86,7 +86,7 @@ export class Model {
 				this.graphs.set(inside, graph)
 				this.changed(inside)
 			}
-			this.row.value = state.run
+			this.row.value = { ...state.run, counts: countsIn(!!state.run.gone, state.run.counts) }
 			this.problem.value = undefined
 		} catch (err) {
 			if (this.closed) return
@@ -106,16 +106,17 @@ export class Model {
 	}
 
 	private take(graph: Graph, state: State): void {
+		const gone = !!state.run.gone
 		graph.nodes.forEach((n, i) => {
 			const path = prefixOf(graph) + n.id
-			this.statuses.set(path, statusOf[state.status[i]] ?? "idle")
+			this.statuses.set(path, statusIn(gone, statusOf[state.status[i]] ?? "idle"))
 			if (state.attempts[i]) this.attempts.set(path, state.attempts[i])
 			const late = state.late_in_ms?.[i]
 			if (late === undefined) this.lateAt.delete(path)
 			else this.lateAt.set(path, Date.now() + late)
 			if (state.insides[i]) {
 				if (!n.composite && !this.insides.has(path)) this.structure.value++ // the node's step has returned a graph, so that the node is now a composite
-				this.insides.set(path, state.insides[i])
+				this.insides.set(path, { ...state.insides[i], counts: countsIn(gone, state.insides[i].counts) })
 			}
 		})
 		this.version.value++

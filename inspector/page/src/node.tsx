@@ -8,7 +8,7 @@ import { generation, now } from "./live"
 import type { Model } from "./model"
 import { Requests } from "./requests"
 import { go, href, openRun, route } from "./route"
-import { ended, totalOf, type Counts } from "./status"
+import { ended, statusIn, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 import { announced, Badge, between, duration, InsideProgress, Plain, Problem, roughly, RunBadge, Shown, Time, UndoneTag, Used } from "./ui"
 import { visible, visibleLines } from "./visible"
@@ -20,7 +20,7 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 	const status = (model.version.value, model.status(path))
 	const load = () => get<NodeDetail>("node", { run: model.id, path }).then(d => {
 		if (route.peek().node !== path) return
-		if (detail.peek()?.path === path && detail.peek()?.status !== d.status) announced.value = texts.nowIs(visible(path), d.status)
+		if (detail.peek()?.path === path && detail.peek()?.status !== d.status) announced.value = texts.nowIs(visible(path), statusIn(!!d.gone, d.status))
 		detail.value = d
 		problem.value = undefined
 	}, err => (problem.value = err))
@@ -65,7 +65,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
 			</p>
 			{d.usage && <p class="meta"><Used usage={d.usage} /></p>}
-			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
+			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).filter(([status]) => !ended(status)).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
 				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}
 				{verbs.map(verb => {
@@ -96,8 +96,8 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			{(d.inputs?.length ?? 0) > 0 && <Section title={texts.input}>{d.inputs!.map(i => <div key={i.name}><h4><Plain text={i.name} />{i.open && <span class="tag">{texts.stillOpen}</span>}</h4>{i.value && <Shown value={i.value} run={run} path={d.path} of="input" name={i.name} />}</div>)}</Section>}
 			<Values title={texts.output} value={d.output} run={run} path={d.path} of="output" />
 			<Values title={texts.config} value={d.config} run={run} path={d.path} of="config" />
-			<Around title={texts.upstream} list={d.upstream} />
-			<Around title={texts.downstream} list={d.downstream} />
+			<Around title={texts.upstream} list={d.upstream} gone={!!d.gone} />
+			<Around title={texts.downstream} list={d.downstream} gone={!!d.gone} />
 		</div>
 	)
 }
@@ -161,12 +161,12 @@ function Values({ title, value, run, path, of }: { title: string; value?: Value;
 	return value ? <Section title={title}><Shown value={value} run={run} path={path} of={of} /></Section> : null
 }
 
-function Around({ title, list }: { title: string; list: Neighbour[] }) {
+function Around({ title, list, gone }: { title: string; list: Neighbour[]; gone: boolean }) {
 	if (!list.length) return null
 	return (
 		<Section title={title}>
 			<ul class="around">{list.map((n, i) => (
-				<li key={i}><a href={nodeHref(n.path)}><Badge status={n.status} quiet /> <Plain text={n.path} /></a>
+				<li key={i}><a href={nodeHref(n.path)}><Badge status={statusIn(gone, n.status)} quiet /> <Plain text={n.path} /></a>
 					<span class="meta">{[n.label, n.on, n.param && `→ ${n.param}`, n.data && texts.dataOnly].filter(Boolean).map(t => <span key={String(t)}><Plain text={String(t)} /> </span>)}<span class={`edge ${n.edge}`}>{texts.edge[n.edge]}</span></span>
 				</li>
 			))}</ul>

@@ -1,4 +1,7 @@
-import type { InLine, Queue } from "./api"
+import type { InLine, Queue, Row } from "./api"
+import { may, mayDo } from "./actions"
+import { openRun } from "./route"
+import { ended } from "./status"
 import { texts } from "./texts"
 import { Plain, Time } from "./ui"
 
@@ -7,12 +10,25 @@ export function Since({ queue }: { queue: Queue }) {
 	return queue.since ? <span>{texts.since} <Time at={queue.since} /></span> : <span>{texts.neverWorked}</span>
 }
 
-// QueueNote says that no process serves the queue of a run, and what to do about it.
-export function QueueNote({ queue }: { queue: Queue }) {
+// NextSteps says what somebody can do about a stored run that no process performs, and in which order.
+export function NextSteps({ row }: { row: Row }) {
+	const { queue, gone, can_continue: can } = row
+	const answered = (path: string) => !!row.requests?.some(q => q.kind === "signal" && q.status === "waiting" && q.path === path)
+	const open = row.waiting?.filter(path => !answered(path)) ?? [], asks = (row.waits ?? 0) - (row.waiting?.length ?? 0) + open.length
+	if (!row.stored || ended(row.status) || !(queue || gone)) return null
+	const press = row.actions.includes("redrive") && mayDo("redrive"), answer = asks > 0 && may("signal"), first = answer || press
+	const last = queue
+		? <>{first ? texts.orStart : texts.onlyStart} <Plain text={row.workflow} />{queue.plan && <> (<code>{texts.version(queue.plan)}</code>)</>}: {texts.continuesItself} {queue.since ? <>{texts.lastServed} <Time at={queue.since} />.</> : texts.neverServed} {queue.runs > 1 && texts.helpsAll(queue.runs)} {texts.orAdopt}</>
+		: <>{first ? texts.orWait : texts.onlyWait}</>
 	return (
-		<p class="notice queues">
-			<strong>{texts.unclaimableRun}</strong> <Plain text={queue.workflow} /> {queue.plan && <code>{texts.plan(queue.plan)}</code>}: {texts.runCount(queue.runs)}, <Since queue={queue} />. {texts.remedy}
-		</p>
+		<div class="notice queues next-steps" role="note" aria-label={texts.whatToDo}>
+			<p><strong>{gone ? texts.processGone : asks ? texts.waitsForAnswers(asks) : row.status === "pending" ? texts.notBegun : texts.noProcessNow}</strong> {first ? `${texts.whatToDo}:` : last}</p>
+			{first && <ol>
+				{answer && <li>{texts.answerHere} {open.map((path, i) => <>{i > 0 && ", "}<a key={path} href={openRun(row.id, { node: path })}><Plain text={path} /></a></>)}. {can ? texts.thenHere : texts.thenElsewhere}</li>}
+				{press && <li>{texts.pressContinue}</li>}
+				<li>{last}</li>
+			</ol>}
+		</div>
 	)
 }
 
@@ -26,7 +42,7 @@ export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 			<p><strong>{texts.unclaimableRuns(runs)}</strong> {texts.remedy}</p>
 			<ul class="list short">
 				{list.map(q => (
-					<li key={q.workflow + "\n" + q.plan}><Plain text={q.workflow} /> {q.plan && <code>{texts.plan(q.plan)}</code>}: {texts.runCount(q.runs)}, <Since queue={q} /></li>
+					<li key={q.workflow + "\n" + q.plan}><Plain text={q.workflow} /> {q.plan && <code>{texts.version(q.plan)}</code>}: {texts.runCount(q.runs)}, <Since queue={q} /></li>
 				))}
 				{more > 0 && <li>{texts.moreRuns(more)}</li>}
 			</ul>

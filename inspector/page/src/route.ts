@@ -21,20 +21,21 @@ export interface Route {
 	undone: string // only runs whose compensations are "running", "done" or "failed"
 	workflow: string
 	key: string // only runs with this key
+	order: string // "trouble": runs in trouble come first
 	queue: string // "unclaimable": only runs that no process serves
 	q: string
 }
 
-const texts = ["node", "inside", "failed", "around", "up", "down", "by", "edges", "critical", "level", "status", "undone", "workflow", "key", "queue", "q"] as const
+const texts = ["node", "inside", "failed", "around", "up", "down", "by", "edges", "critical", "level", "status", "undone", "workflow", "key", "order", "queue", "q"] as const
 const lists = ["open", "fold"] as const
 
 const nowhere: Route = {
-	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", around: "", up: "", down: "", by: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", queue: "", q: "",
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", around: "", up: "", down: "", by: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", order: "", queue: "", q: "",
 }
 
 // unfiltered contains the empty values of the filters. A filter restricts the content of one view, and has no meaning in other
 // views.
-export const unfiltered = { status: "", undone: "", workflow: "", key: "", queue: "", q: "", level: "" }
+export const unfiltered = { status: "", undone: "", workflow: "", key: "", order: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2)

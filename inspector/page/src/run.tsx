@@ -2,11 +2,11 @@ import { useEffect, useMemo } from "preact/hooks"
 import type { RunVerb } from "./api"
 import { asked, mayDo, undoModes, verbNames } from "./actions"
 import { GraphView } from "./graph"
-import { generation, onNodes, onRows } from "./live"
+import { everySoOften, generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
-import { PlaceInLine, QueueNote } from "./queues"
+import { NextSteps, PlaceInLine } from "./queues"
 import { Requests } from "./requests"
 import { Expected, LateSoFar } from "./expected"
 import { go, href, route, unfiltered, type Route } from "./route"
@@ -16,7 +16,7 @@ import { KeyTag } from "./stored"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Plain, Problem, Progress, RunBadge, shortcut, UndoneTag, Used } from "./ui"
+import { announced, Plain, Problem, Progress, RunBadge, shortcut, tally, Time, UndoneTag, Used } from "./ui"
 
 // wide reports whether the window is wide enough to show a readable graph.
 export const wide = () => innerWidth >= 700
@@ -41,10 +41,10 @@ export function RunView({ id }: { id: string }) {
 	const row = model.row.value
 	const atWork = row?.status === "pending" || !!row?.stored && (!ended(row.status) || !!row.requests?.some(q => q.status === "waiting"))
 	useEffect(() => {
-		if (!atWork) return
+		if (!atWork) return row?.stored ? everySoOften(() => void model.reload()) : undefined // somebody may redrive an ended run elsewhere
 		const timer = setInterval(() => void model.reload(), storedEvery)
 		return () => clearInterval(timer)
-	}, [model, atWork])
+	}, [model, atWork, row?.stored])
 	const foretold = row?.remaining_ms !== undefined && row.status === "running"
 	useEffect(() => { // when a step takes longer than expected, only a new forecast says so
 		if (!foretold) return
@@ -69,10 +69,10 @@ export function RunView({ id }: { id: string }) {
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
 					<RunBadge status={row.status} gone={row.gone} /><FailedSoFar r={row} /><LateSoFar model={model} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
-					<span class="meta">{took(row)}</span> <Expected r={row} />
+					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <Expected r={row} />
 				</div>
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
-				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
+				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.ofNodes(tally(row.counts, row.nodes))} /><span class="meta">{tally(row.counts, row.nodes)}</span></div>
 				<div class="buttons">{verbs.map(verb => {
 					const goesOn = verb === "redrive" && !!row.stored && !ended(row.status)
 					return <button key={verb} onClick={() => (asked.value = { verb, run: id, goesOn, label: goesOn ? texts.goOn : undefined })}>{goesOn ? texts.goOn : verbNames[verb]}</button>
@@ -80,7 +80,7 @@ export function RunView({ id }: { id: string }) {
 				<Requests list={row.requests} />
 				{row.usage && <p class="meta run-note"><Used usage={row.usage} /></p>}
 				{(row.key || row.priority || row.line) && <p class="meta run-note line"><KeyTag r={row} /> {row.line && !row.queue && <PlaceInLine line={row.line} stored={row.stored} hasKey={!!row.key} />}</p>}
-				{row.queue && <QueueNote queue={row.queue} />}
+				<NextSteps row={row} />
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
 				<Stopped r={row} />
 				{row.error && <p class="run-error"><Cause r={row} /></p>}

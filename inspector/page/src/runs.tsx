@@ -1,23 +1,23 @@
 import { useSignal, type Signal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
-import { get, type Row, type Runs } from "./api"
+import { get, type Count, type Row, type Runs } from "./api"
 import { info, may, starting } from "./actions"
 import { Expected } from "./expected"
 import { generation, learn, listTurns, now, onRows, restrained } from "./live"
-import { go, href, openRun, remember, remembered, route } from "./route"
+import { go, href, openRun, remember, remembered, route, type Route } from "./route"
 import { Rows } from "./rows"
 import { ended, runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Plain, Problem, Progress, Time, UndoneTag, Used } from "./ui"
+import { Badge, duration, Empty, Plain, Problem, Progress, tally, Time, UndoneTag, Used } from "./ui"
 import { visible } from "./visible"
 
 export function RunsView() {
 	const rows = useMemo(() => new Rows(), []), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
-	const { status, undone, workflow, q } = route.value
+	const { status, undone, workflow, q, order } = route.value
 	const shown = useRef(remembered<number>("shown") ?? 50), ask = useRef(0)
 	const load = () => {
-		const own = ++ask.current, { status, undone, workflow, q } = route.peek()
-		return get<Runs>("runs", { status, compensation: undone, workflow, q, limit: Math.min(500, shown.current) }).then(r => {
+		const own = ++ask.current, { status, undone, workflow, q, order } = route.peek()
+		return get<Runs>("runs", { status, compensation: undone, workflow, q, order, limit: Math.min(500, shown.current) }).then(r => {
 			if (own !== ask.current) return
 			rows.read(r.runs)
 			learn(r.runs)
@@ -26,7 +26,7 @@ export function RunsView() {
 			problem.value = undefined
 		}, err => own === ask.current && (problem.value = err))
 	}
-	useEffect(() => { void load() }, [status, undone, workflow, q, generation.value])
+	useEffect(() => { void load() }, [status, undone, workflow, q, order, generation.value])
 	useEffect(() => {
 		const loading = restrained(700, load)
 		const offs = [onRows(m => rows.apply(m.runs)), listTurns.subscribe(loading.ask)] // rows change with the stream; which rows are shown, and their order, change a little later
@@ -43,6 +43,7 @@ export function RunsView() {
 			<div class="bar">
 				<h1>{texts.runs}</h1>
 				<span class="spring" />
+				<label class="check"><input type="checkbox" checked={order === "trouble"} onChange={e => go({ order: e.currentTarget.checked ? "trouble" : "" })} />{texts.troubleFirst}</label>
 				<select aria-label={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value })}>
 					<option value="">{texts.anyWorkflow}</option>
 					{info.value.known.map(w => <option key={w} value={w}>{visible(w)}</option>)}
@@ -59,6 +60,7 @@ export function RunsView() {
 					</a>
 				))}
 			</nav>
+			{filtered && info.value.stored && <StoredMatches status={status} undone={undone} workflow={workflow} q={q} />}
 			{problem.value && !ids && <Problem error={problem.value} again={load} />}
 			{!ids && !problem.value && <p class="loading">{texts.loading}</p>}
 			{ids && !ids.length && (filtered
@@ -74,6 +76,26 @@ export function RunsView() {
 		</main>
 	)
 }
+
+// StoredMatches says how many runs of the store match the filters of this list, and leads to them. The store finds a text only as the beginning
+// of an id or as the whole name of a workflow.
+function StoredMatches({ status, undone, workflow, q }: { status: string; undone: string; workflow: string; q: string }) {
+	const found = useSignal<{ count: Count; words: string; to: Partial<Route> }[]>([]), ask = useRef(0)
+	useEffect(() => {
+		const own = ++ask.current
+		const searches: [string, Partial<Route>][] = q ? [[texts.storedPrefix(visible(q, 80)), { workflow, q }], ...(workflow ? [] : [[texts.storedWorkflow(visible(q, 80)), { workflow: q }] as [string, Partial<Route>]])] : [[texts.storedFilters, { workflow }]]
+		const timer = setTimeout(() => void Promise.all(searches.map(async ([words, to]) => ({ count: await get<Count>("stored/count", { status, compensation: undone, workflow: to.workflow, prefix: to.q }), words, to }))).then(list => {
+			if (own === ask.current) found.value = list.filter((x, i) => i === 0 || x.count.total > 0)
+		}, () => own === ask.current && (found.value = [])), settled)
+		return () => clearTimeout(timer)
+	}, [status, undone, workflow, q, generation.value])
+	return <p class="stored-matches meta" role="status">{found.value.map(({ count, words, to }) => {
+		const text = <>{texts.storedMatch(count.total, !!count.more)} {words}</>
+		return <span key={words}>{count.total ? <a href={href({ view: "stored", status, undone, ...to })}>{text}</a> : text}</span>
+	})}</p>
+}
+
+const settled = 300 // ms for which the filters must not change before the store is asked
 
 // UndoneFilter selects runs by the progress of their compensations.
 export function UndoneFilter() {
@@ -122,7 +144,7 @@ function RunRow({ row }: { row: Signal<Row> }) {
 			<td><Badge status={r.status} /><FailedSoFar r={r} /><UndoneTag state={r.compensation} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
 			<td class="name"><Plain text={r.workflow} /></td>
 			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
-			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>
+			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.ofNodes(tally(r.counts, r.nodes))} /><span class="meta">{tally(r.counts, r.nodes)}</span></td>
 			<td><Time at={r.arrived} /></td>
 			<td class="number"><Took r={r} /> <Expected r={r} /></td>
 			<td class="wide name">

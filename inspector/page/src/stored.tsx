@@ -7,7 +7,7 @@ import { go, href, openRun, route } from "./route"
 import { UndoneFilter } from "./runs"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Empty, Plain, Problem, RunBadge, Time, UndoneTag, Used } from "./ui"
+import { Badge, Empty, Plain, Problem, RunBadge, Time, UndoneTag, Used } from "./ui"
 
 // StoredView lists the store's runs: runs of other processes, and runs that the Runner has forgotten.
 export function StoredView() {
@@ -19,25 +19,25 @@ export function StoredView() {
 				<h1>{texts.stored}</h1>
 				<span class="spring" />
 				<label class="check"><input type="checkbox" checked={!!queue} onChange={e => go({ queue: e.currentTarget.checked ? "unclaimable" : "" })} />{texts.unclaimableOnly}</label>
-				<select aria-label={texts.status} value={status} onChange={e => go({ status: e.currentTarget.value })}>
-					<option value="">{texts.all}</option>
-					{runStatuses.map(s => <option key={s}>{s}</option>)}
-				</select>
 				<UndoneFilter />
 				<input aria-label={texts.workflow} placeholder={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value }, true)} />
 				<input aria-label={texts.key} placeholder={texts.key} value={key} onChange={e => go({ key: e.currentTarget.value }, true)} />
 				<input type="search" id="search" aria-label={texts.searchStored} placeholder={texts.searchStored} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 			</div>
+			<nav class="chips" aria-label={texts.status}>
+				<a class={status ? "" : "on"} aria-current={!status} href={href({ ...route.value, status: "" })}>{texts.all}</a>
+				{runStatuses.map(s => <a key={s} class={status === s ? "on" : ""} aria-current={status === s} href={href({ ...route.value, status: s })}><Badge status={s} /></a>)}
+			</nav>
 			<Queues list={unclaimable.list} runs={unclaimable.runs} />
 			{!rows && (problem ? <Problem error={problem} again={load} /> : <p class="loading">{texts.loading}</p>)}
 			{rows?.length === 0 && <Empty title={status || undone || workflow || key || queue || q ? texts.noMatch : texts.noStored} />}
 			{rows && rows.length > 0 && (
 				<table class="runs">
-					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide waiting">{texts.waitsFor}</th></tr></thead>
+					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.endedOrNext}</th><th scope="col" class="wide waiting">{texts.waitsFor}</th></tr></thead>
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
-							<td><RunBadge status={r.status} gone={r.gone} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
-							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
+							<td><RunBadge status={r.status} gone={r.gone} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && !r.gone && <span class="tag lost">{texts.unclaimable}</span>}</td>
+							<td class="name"><Plain text={r.workflow} />{r.queue && <div class="meta">{r.queue.plan && texts.version(r.queue.plan)} <Since queue={r.queue} /></div>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><KeyTag r={r} /><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>
@@ -87,7 +87,8 @@ function useStored(params: Record<string, string>) {
 		try {
 			const page = await get<Stored>("stored", { ...params, after })
 			if (own !== ask.current) return
-			rows.value = after ? [...(rows.peek() ?? []), ...page.runs] : page.runs
+			const before = after ? rows.peek() ?? [] : page.urgent ?? [], known = new Set(before.map(r => r.id))
+			rows.value = [...before, ...page.runs.filter(r => !known.has(r.id))] // runs that need somebody come first, and are not repeated in their places
 			next.value = page.next ?? ""
 			unclaimable.value = { list: page.unclaimable, runs: page.unclaimable_runs ?? 0 }
 			problem.value = undefined

@@ -6,7 +6,7 @@ import { LateTag } from "./expected"
 import { generation, later } from "./live"
 import type { Model } from "./model"
 import { go, href, remember, remembered, route } from "./route"
-import { ended, nodeStatuses } from "./status"
+import { ended, nodeStatuses, statusIn } from "./status"
 import { texts } from "./texts"
 import { Badge, duration, Empty, InsideProgress, Plain, Problem, roughly, Time } from "./ui"
 import { visible } from "./visible"
@@ -73,7 +73,7 @@ export function TableView({ model }: { model: Model }) {
 							<tr key={r.path} class={r.path === route.value.node ? "selected" : ""}>
 								{choosing && <td><input type="checkbox" aria-label={texts.chooseNode(visible(r.label || r.id))} checked={chosen.value.includes(r.path)} onChange={e => choose([r.path], e.currentTarget.checked)} /></td>}
 								<td class="name"><a data-row href={href({ ...route.value, node: r.path })}><Plain text={r.label || r.id} /></a><InsideProgress counts={model.insides.get(r.path)?.counts} /></td>
-								<td><Badge status={model.statuses.get(r.path) ?? r.status} /><LateTag late={model.isLate(r.path) || (r.late && !ended(model.statuses.get(r.path) ?? r.status))} />{r.memoized && <span class="tag">{texts.flag.memoized}</span>}</td>
+								<td><Badge status={model.statuses.get(r.path) ?? statusIn(!!run?.gone, r.status)} /><LateTag late={model.isLate(r.path) || (r.late && !ended(model.statuses.get(r.path) ?? r.status))} />{r.memoized && <span class="tag">{texts.flag.memoized}</span>}</td>
 								<td class="number">{r.attempts || ""}</td>
 								<td><Time at={r.start} /></td>
 								<td class="number">{r.start ? duration(r.duration_ms) : ""}{r.start && r.estimate_ms !== undefined && !ended(r.status) && <div class="meta">{texts.ofAbout(roughly(r.estimate_ms))}</div>}</td>

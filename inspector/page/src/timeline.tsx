@@ -6,6 +6,7 @@ import { now } from "./live"
 import type { Model } from "./model"
 import { go, href, remember, remembered, route } from "./route"
 import { byDependencies, bySlots, lanesOf, neighbourSpan, type Lanes } from "./spans"
+import { statusIn } from "./status"
 import { texts } from "./texts"
 import { announced, clock, duration, Empty, Plain, Problem, shortcut } from "./ui"
 import { visible } from "./visible"
@@ -89,7 +90,8 @@ function useTimeline(model: Model) {
 		if (busy.current) return
 		busy.current = true
 		try {
-			data.value = await get<Timeline>("timeline", { run: model.id })
+			const read = await get<Timeline>("timeline", { run: model.id }), gone = !!model.row.peek()?.gone
+			data.value = { ...read, spans: read.spans.map(s => ({ ...s, status: statusIn(gone, s.status) })) }
 			problem.value = undefined
 		} catch (err) { problem.value = err as Error }
 		busy.current = false
@@ -266,7 +268,7 @@ function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: La
 	g.fillStyle = t.dim
 	for (const ms of ticks) {
 		g.textAlign = x(ms) < 20 ? "left" : x(ms) > w - 24 ? "right" : "center"
-		g.fillText(ms ? duration(ms) : "0", Math.min(w - 2, Math.max(2, x(ms))), 10)
+		g.fillText(ms ? duration(ms, true) : "0", Math.min(w - 2, Math.max(2, x(ms))), 10)
 	}
 }
 
@@ -293,7 +295,7 @@ function Tip({ x, y, span }: { x: number; y: number; span: Span }) {
 	return (
 		<div class="tip" style={{ left: `${x + 14}px`, top: `${y + 14}px` }}>
 			<strong><Plain text={span.path} /></strong> {span.n > 1 && `#${span.n}`}<br />
-			{span.status}{span.end_ms !== undefined && `, ${duration(span.end_ms - span.start_ms)}`}
+			{span.status}{span.end_ms !== undefined && `, ${duration(span.end_ms - span.start_ms, true)}`}
 			{span.start_ms - span.queued_ms >= 1 && <><br />{duration(span.start_ms - span.queued_ms)} {texts.queueWait}</>}
 		</div>
 	)

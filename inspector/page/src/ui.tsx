@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks"
 import { signal } from "@preact/signals"
 import { Refused, url, type Usage, type Value } from "./api"
 import { shape } from "./draw"
-import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
+import { badgeLetter, hollow, inBar, otherEnds, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 import { Trace } from "./trace"
 import { visible, visibleLines } from "./visible"
@@ -81,11 +81,14 @@ export function Progress({ counts, total, label }: { counts: Counts; total: numb
 	)
 }
 
+// tally says how many of all nodes have completed, and how many have ended otherwise.
+export const tally = (counts: Counts, total = totalOf(counts)) =>
+	[texts.completedOf(counts.completed ?? 0, total), ...otherEnds.filter(s => counts[s]).map(s => `${counts[s]!.toLocaleString("en")} ${s}`)].join(", ")
+
 // InsideProgress shows the progress of the nodes in a composite.
 export function InsideProgress({ counts }: { counts?: Counts }) {
 	if (!counts) return null
-	const done = doneOf(counts), total = totalOf(counts)
-	return <span class="inside"><Progress counts={counts} total={total} label={texts.countsOf(done, total)} /> <span class="meta">{done}/{total}</span></span>
+	return <span class="inside"><Progress counts={counts} total={totalOf(counts)} label={texts.insideOf(tally(counts))} /> <span class="meta">{tally(counts)}</span></span>
 }
 
 // between returns the milliseconds between two times. Times in responses have nanoseconds.
@@ -94,10 +97,10 @@ export function between(start: string, end: string): number {
 	return Date.parse(end) - Date.parse(start) + below(end) - below(start)
 }
 
-export function duration(ms: number): string {
+// duration formats a duration. Below a millisecond the digits only show how busy the machine was, except on a time axis.
+export function duration(ms: number, exact = false): string {
 	if (!Number.isFinite(ms) || ms < 0) return ""
-	if (ms < 0.001) return "< 1 µs"
-	if (ms < 1) return `${Math.round(ms * 1000)} µs`
+	if (ms < 1) return ms && exact ? `${Math.max(1, Math.round(ms * 1000))} µs` : "< 1 ms"
 	if (ms < 1000) return `${Math.round(ms)} ms`
 	const s = ms / 1000
 	if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`

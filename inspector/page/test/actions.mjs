@@ -148,7 +148,7 @@ export const actions = {
 		await card(bob).waitFor()
 		const { total } = await api("gates", { limit: 1 })
 		assert(total > 0)
-		await ann.locator(".bubble").waitFor()
+		await ann.locator(".top nav a", { hasText: "Gates" }).locator(".bubble").waitFor()
 		await card(ann).getByText("Stored").waitFor()
 		await card(ann).locator("time").first().waitFor() // the time since which the gate waits
 		const described = await card(ann).getByRole("button", { name: "ship" }).evaluate(b => document.getElementById(b.getAttribute("aria-describedby")).textContent)

@@ -30,7 +30,7 @@ export const graph = {
 		const page = await open(link(run, "/graph?node=loop"))
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await drawn(page, 4)
-		await panel.getByRole("img", { name: "2 of 2 nodes inside have ended" }).waitFor()
+		await panel.getByRole("img", { name: "nodes inside: 2 of 2 completed" }).waitFor()
 		await panel.getByText("2 completed").waitFor()
 		for (const [node, boxes] of [["sub", 6], ["sub/each", 9], ["sub/each[1]", 11], ["loop", 13], ["sub2", 15]]) {
 			await page.evaluate(node => (location.hash = location.hash.replace(/node=[^&]*/, "node=" + encodeURIComponent(node))), node)
@@ -46,7 +46,7 @@ export const graph = {
 		await page.getByRole("button", { name: "Fold all" }).click()
 		await drawn(page, 4)
 		await page.goto(link(run, "/table"))
-		await page.getByRole("row", { name: /sub 2 of 2 nodes inside have ended/ }).waitFor()
+		await page.getByRole("row", { name: /sub nodes inside: 2 of 2 completed/ }).waitFor()
 		await close(page)
 	},
 

@@ -9,12 +9,13 @@ import { graph } from "./graph.mjs"
 import { browser } from "./harness.mjs"
 import { large } from "./large.mjs"
 import { operating } from "./operating.mjs"
+import { stored } from "./stored.mjs"
 import { strain } from "./strain.mjs"
 import { views } from "./views.mjs"
 
 const only = process.argv[3]
 let failed = 0
-for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...large, ...estimates, ...actions, ...operating, ...appearance, ...strain })) {
+for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...large, ...estimates, ...actions, ...operating, ...stored, ...appearance, ...strain })) {
 	if (only && !name.includes(only)) continue
 	const begun = Date.now()
 	try {

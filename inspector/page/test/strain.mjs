@@ -12,7 +12,7 @@ const cutOff = async () => {
 		await page.waitForTimeout(220)
 	}
 	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 15_000 })
-	await page.getByText("48/48").waitFor()
+	await page.getByText("48 of 48 completed").waitFor()
 	await close(page)
 }
 
@@ -120,7 +120,7 @@ export const strain = {
 		const [lag, usual] = await Promise.all([lags(page), lags(blank)])
 		await close(blank)
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 20_000 })
-		await page.getByText("11/11").waitFor()
+		await page.getByText("11 of 11 completed").waitFor()
 		const { last } = await api("run", { run })
 		const late = list => list[Math.floor(list.length * 0.95)]
 		console.log(`   ${last} events; a timer is late by ${lag[lag.length >> 1].toFixed(0)} ms at the median, ${late(lag).toFixed(0)} ms at the 95th percentile, of a blank page ${late(usual).toFixed(0)} ms`)
@@ -135,7 +135,7 @@ export const strain = {
 		await until("50 rows", async () => (await page.locator("table.runs tbody tr").count()) === 50)
 		const run = await stage("chatter")
 		await page.getByRole("link", { name: run, exact: true }).waitFor()
-		await page.getByRole("row", { name: run }).getByText("1/2").waitFor()
+		await page.getByRole("row", { name: run }).getByText("1 of 2 completed").waitFor()
 		await page.waitForTimeout(1500) // wait until the page has read the counts again, because a run has arrived
 		const requests = []
 		page.on("request", r => requests.push(r.url().replace(/.*v1/, "")))

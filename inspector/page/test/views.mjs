@@ -78,7 +78,7 @@ export const views = {
 		await page.getByRole("row", { name: /orders/ }).first().waitFor()
 		const run = await stage("orders")
 		await page.getByRole("link", { name: run }).waitFor() // without a reload
-		await page.getByRole("row", { name: run }).getByText("1/6").waitFor()
+		await page.getByRole("row", { name: run }).getByText("1 of 6 completed").waitFor()
 		await page.locator(".chips").getByRole("link", { name: /cancelled/ }).click()
 		await page.getByText("No run matches the filters").waitFor()
 		assert.match(page.url(), /status=cancelled/)
@@ -243,18 +243,18 @@ export const views = {
 		await context.close()
 	},
 
-	async "runs that no process serves are marked, and say what helps"() {
+	async "runs that no service continues are marked, and say what helps"() {
 		const run = await stage("elsewhere")
 		const page = await open(base + "#/stored?q=elsewhere")
 		const row = page.getByRole("row", { name: run })
-		await row.getByText("no process").waitFor()
-		await row.getByText(/plan [0-9a-f]{12} never served/).waitFor()
-		await page.getByText("Start a process that has the plan").waitFor()
-		await page.getByLabel("Only runs that no process serves").check()
+		await row.getByText("no service", { exact: true }).waitFor()
+		await row.getByText(/version [0-9a-f]{12} no service so far/).waitFor()
+		await page.getByText("start a service that has these workflows").waitFor()
+		await page.getByLabel("Only runs that no service continues").check()
 		await until("the filter in the address", () => /queue=unclaimable/.test(page.url()))
 		await page.reload()
 		await row.waitFor()
-		assert.equal(await page.locator("table.runs tbody tr").count(), await page.locator("table.runs .tag.lost").count())
+		assert.equal(await page.locator("table.runs tbody tr").count(), await page.locator("table.runs tr:has(.tag.lost, .gone)").count())
 		await row.getByRole("link", { name: run }).click()
 		await page.locator(".run-head .queues").getByText("order", { exact: true }).waitFor()
 		await close(page)
@@ -278,7 +278,7 @@ export const views = {
 	async "the store lists what no process here has"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Stored" }).click()
-		await page.getByRole("row", { name: /pending no process order .* stored/ }).waitFor()
+		await page.getByRole("row", { name: /pending no service order .* stored/ }).waitFor()
 		await page.getByLabel("Beginning of the id").fill("none")
 		await page.getByText("No run matches the filters").waitFor()
 		await page.reload()
@@ -288,7 +288,7 @@ export const views = {
 		await page.locator(".run-title .badge", { hasText: "pending" }).waitFor()
 		await drawn(page, 6)
 		await page.keyboard.press("Escape")
-		await page.getByRole("row", { name: /pending no process order .* stored/ }).waitFor()
+		await page.getByRole("row", { name: /pending no service order .* stored/ }).waitFor()
 		await close(page)
 	},
 
@@ -306,7 +306,7 @@ export const views = {
 		await page.keyboard.press("t")
 		await until("attempts", async () => Number(await page.locator(".track canvas").evaluate(c => c.dataset.spans)) >= 4)
 		await page.keyboard.press("n")
-		await page.getByRole("row", { name: /review.* 1 of 2 nodes inside have ended.*suspended/ }).waitFor()
+		await page.getByRole("row", { name: /review.* nodes inside: 1 of 2 completed.*suspended/ }).waitFor()
 		for (const name of ["Abort", "Leave"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
 		await page.goto(link(run, "/graph?node=review%2Fapprove"))
 		await panel.getByRole("button", { name: "ship" }).click()
@@ -348,13 +348,13 @@ export const views = {
 		const run = await stage("short")
 		await until("end", async () => (await api("run", { run })).status === "failed")
 		const page = await open(link(run, "/graph?node=tidy"))
-		assert.match(await page.locator(".run-title > .meta").innerText(), /\d (µs|ms|s)$/)
+		assert.match(await page.locator(".run-title > .meta").innerText(), /\d (ms|s)$/)
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await panel.locator(".edge.taken").waitFor()
-		assert.match(await panel.locator(".tries tbody td:nth-child(3)").innerText(), /\d (µs|ms|s)$/)
+		assert.match(await panel.locator(".tries tbody td:nth-child(3)").innerText(), /\d (ms|s)$/)
 		assert.equal(await panel.getByText("<nil>").count(), 0)
 		await page.goto(base + "#/runs?q=" + run)
-		assert.match(await page.getByRole("row", { name: run }).locator("td.number").innerText(), /\d (µs|ms|s)$/)
+		assert.match(await page.getByRole("row", { name: run }).locator("td.number").innerText(), /\d (ms|s)$/)
 		await close(page)
 	},
 
