@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter that Over names. If the map's KeyFrom yields one key for all items, key is this
-// key. Otherwise key is empty. itemsOf calls the map's functions through protect.
+// itemsOf makes the items of a map from the value of the parameter that Over names. The parameter "key" is the key that the map's KeyFrom yields for
+// all items, or "" if there is none. itemsOf calls the map's functions through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}

@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Use wraps every attempt of every step in the given middleware. The first middleware is outermost, and a later Use wraps inside an earlier Use.
-// Use wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once for the run, before
-// anything starts. It returns a function, which is called for every attempt.
+// Use wraps every attempt of every step in the given middleware. The first middleware is the outermost. The middleware of a later Use is inside the
+// middleware of an earlier Use. Use wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once
+// for the run, before anything starts. It returns a function, which is called for every attempt.
 //
 // The function that a middleware returns may pass a derived context to next. The Step then also has this context. The function may return without
 // calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if a

@@ -390,7 +390,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double returns the double of a node. The first call for a node determines it.
+// double returns the double of a node. The first call for a node makes it.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -495,10 +495,11 @@ const (
 	TestSkipped     = "skipped"     // the node was skipped without being performed
 )
 
-// TestSummary is the summary of a run in test mode. Any other run has the summary nil, which the methods treat like the zero value.
+// TestSummary is the summary of a run in test mode. A run that is not in test mode has no summary: its TestSummary is nil. The methods treat nil like
+// the zero value.
 type TestSummary struct {
-	// Nodes lists all nodes in the order of declaration. After a composite that began, it lists the nodes inside the composite. All instances of
-	// a node, in items and iterations, are one element.
+	// Nodes lists all nodes in the order of declaration. After a composite that began, it lists the nodes inside the composite. A node has one
+	// element, even if it has several instances in items or iterations.
 	Nodes []TestNode
 	// Passed and Failed are the numbers of assertions that passed and failed.
 	Passed, Failed int
@@ -648,8 +649,8 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects a value, of exactly this type, at a place in the output of a completed node. place is a path of keys, fields and indices,
-// separated by dots, as in "items.0.name". An empty place means the whole output.
+// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. place is a path of keys,
+// fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
 	if place != "" {

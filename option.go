@@ -37,7 +37,7 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	ctxCancels     bool                                                // whether the end of the caller's context cancels the run although it has a store
+	ctxCancels     bool                                                // whether the end of the caller's context cancels a run with a store
 	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt, which sets it
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
@@ -46,9 +46,9 @@ type config struct {
 	restAfter      time.Duration                                       // set by Runner.Serve: if the run only waits, and for longer than this, it ends at rest; 0 means that no wait ends it
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
-	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin, which the store's clock has reached
+	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin; the store's clock has reached it
 	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve if the Service has Admit
-	refused        *Request                                            // set by admission: the run is cancelled without having begun
+	refused        *Request                                            // set by admission if the run must be cancelled before it begins
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // for Runner.Redrive: the ended run
@@ -364,8 +364,8 @@ func rate(field *Rate, name string, r Rate) error {
 	return nil
 }
 
-// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations in an earlier run instead of the
-// nodes' own Estimates. Nodes are matched by id; if the earlier run did not execute a node, the node's own Estimate is used. If prev is nil,
+// Estimates orders ready nodes of equal priority by the longest remaining path. It computes the paths from the durations in an earlier run instead of
+// the nodes' own Estimates. Nodes are matched by id; if the earlier run did not execute a node, the node's own Estimate is used. If prev is nil,
 // Estimates changes nothing.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
@@ -400,10 +400,10 @@ func PerRun(f func() []Option) Option {
 	})
 }
 
-// OnEvent adds a sink. The sink is called with every event of the run, in order, on a separate goroutine, so that it cannot delay the run and is
-// never called concurrently. Execute waits until the sink has received the last event. After the run's end, it waits at most for CancelGrace or one
-// second, whichever is longer. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when Execute
-// returns.
+// OnEvent adds a sink. The sink is called with every event of the run, in order. All calls are on one separate goroutine, so the sink cannot delay
+// the run, and is never called concurrently. Execute waits until the sink has received the last event. After the run's end, it waits at most for
+// CancelGrace or one second, whichever is longer. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy
+// when Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -470,7 +470,7 @@ func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: nodes are cancelled, the
+// With CancelWithContext, the end of the caller's context cancels a durable run, as it cancels a run without a store: nodes are cancelled, the
 // cleanup and end nodes are performed, and the run ends. Without this option the run is left, see [Durable], and can be continued from its store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })

@@ -73,7 +73,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // the nodes may have been offered slots, which passOn must offer to other nodes
+		return // with groups, passOver takes out each node later, and offers the slots that the node was offered to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready

@@ -20,7 +20,7 @@ const (
 	Failed                  // the node's own work failed, after all retries
 	Aborted                 // stopped, or never started, because of a failure inside the run
 	Cancelled               // stopped, or never started, on request
-	Skipped                 // deliberately not on the path
+	Skipped                 // not on the chosen path
 
 	statusCount
 )
@@ -58,8 +58,8 @@ func (s *Status) UnmarshalText(text []byte) error {
 
 // transitions is the table of permitted transitions: bit t of entry s is set if s may become t.
 //
-// Waiting is derived when it is read, and never stored, so stored transitions start at Idle. A node whose attempt
-// failed and is retried does not pass through Failed: Failed is terminal. A terminal status has no successor.
+// Waiting is never stored: a State stores Idle, and computes Waiting when a status is read. A node whose attempt failed and is retried does not pass
+// through Failed: Failed is terminal. A terminal status has no successor.
 //
 // Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, and a running node's step returns
 // Skip. Running becomes Ready again when the run is left.

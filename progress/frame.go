@@ -18,7 +18,8 @@ type row struct {
 // section is a part of a frame, with some entries. Its last line contains the number of entries that are not shown.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries that may use the given number of lines. Only the first known entries can be shown.
+// fill returns a section for n entries that may use the given number of lines. Only the first entries, as many as the parameter "known", can be
+// shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {

@@ -26,8 +26,8 @@ type Effect struct {
 // with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, but an effect runs before the effects
 // that were created in it.
 //
-// An effect that is created with another effect's Writer belongs to the other effect, its owner. The new effect is disposed of before its owner
-// runs again, and when its owner is disposed of. The effects of one owner are disposed of in reverse order of creation. Values that the new
+// An effect that is created with the Writer of another effect belongs to that effect, which is its owner. The new effect is disposed of before its
+// owner runs again, and when its owner is disposed of. The effects of one owner are disposed of in reverse order of creation. Values that the new
 // effect reads are not dependencies of its owner. An effect that is created in a cleanup is disposed of when the cleanup has returned. NewEffect
 // returns [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
 //

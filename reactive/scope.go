@@ -82,7 +82,7 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner owns an effect or a batch: outside callbacks a [*Scope], in a callback the callback's [Writer].
+// Owner owns an effect or a batch. Outside callbacks the owner is a [*Scope]. In a callback it is the callback's [Writer].
 type Owner interface {
 	place() (*Scope, *node)
 }
@@ -143,8 +143,8 @@ func (sc *Scope) proveOuter(t Reader) {
 	}
 }
 
-// proveWriting is like prove, but for writes. It also panics if the innermost running callback belongs to a computed: a computed must not write,
-// not even with the Writer of the effect or batch that is reading the computed.
+// proveWriting is like prove, but for writes. It also panics if the innermost running callback belongs to a computed. A computed must not write, even
+// if it uses the Writer of the effect or batch that reads the computed.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return

@@ -84,7 +84,7 @@ func generate(root, name string) ([]mutant, error) {
 	return g.mutants, nil
 }
 
-// generator makes the mutants of one file. A mutant always replaces whole lines, so that its text identifies it.
+// generator makes the mutants of one file. A mutant always replaces whole lines, so that the text of these lines identifies it.
 type generator struct {
 	file, source string
 	fset         *token.FileSet
