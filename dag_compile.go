@@ -87,6 +87,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.checkTexts()
 	c.checkAnswers()
 	c.checkMerges()
+	c.checkAbsences()
 	c.schedule()
 	c.group()
 	if len(c.list) > 0 {
@@ -801,94 +802,4 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
-}
-
-// checkMerges warns of a parameter that several nodes deliver and that has no merge strategy. It warns only if all of these nodes run unless
-// something fails. All values but the last would then be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate
-// failures, since often only one of several such nodes delivers.
-func (c *compiler) checkMerges() {
-	p := c.p
-	if p.data == nil || c.isPruned {
-		return
-	}
-	var runs []bool // by Ref: see runsAnyway
-	for _, r := range p.declared {
-		in := p.data[r]
-		if in == nil || p.node(r).Merge != "" || !c.joinsAll(r) {
-			continue
-		}
-		for i := range in.params {
-			g := &in.params[i]
-			if len(g.edges) == 1 || g.strategy != MergeLast {
-				continue
-			}
-			if runs == nil {
-				runs = c.runsAnyway()
-			}
-			var from []string
-			for _, i := range g.edges {
-				t := p.termsOf(i)
-				if t.Merge != "" {
-					from = nil
-					break
-				}
-				if id := p.names[c.n.Source(i)]; t.On == OnSuccess && t.Label == "" && t.Key == "" && runs[c.n.Source(i)] && !slices.Contains(from, id) {
-					from = append(from, id)
-				}
-			}
-			if len(from) > 1 {
-				c.warn(problemOf(p.names[r], "Merge", "%w: %s deliver the parameter %s, and all values but the last are lost: set Merge, to %s if that is meant",
-					ErrMergeConflict, quoteList(from), quoteID(g.name), MergeLast))
-			}
-		}
-	}
-}
-
-// joinsAll reports whether the node runs only if all its predecessors succeed.
-func (c *compiler) joinsAll(r machine.Ref) bool {
-	n := c.p.node(r)
-	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
-}
-
-// runsAnyway reports, for each node, whether the node runs unless a node fails, is stopped or skips itself.
-func (c *compiler) runsAnyway() []bool {
-	runs := make([]bool, len(c.p.names))
-	for r := range runs { // Refs are in the order of the tiers, so the predecessors have already been judged
-		n := c.p.node(machine.Ref(r))
-		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(machine.Ref(r)) &&
-			!slices.ContainsFunc(n.Ports, func(port Port) bool { return port.Required }) &&
-			!slices.ContainsFunc(c.n.In(machine.Ref(r)), func(i int32) bool {
-				t := c.p.termsOf(i)
-				return t.Label != "" || t.On == OnFailure || !runs[c.n.Source(i)]
-			})
-	}
-	return runs
-}
-
-// warnOfOutcomes warns of a node that follows both the success and the failure of another node, by edges without a parameter. Such a node runs in
-// both cases.
-func (c *compiler) warnOfOutcomes(r machine.Ref) {
-	if c.terms == nil || c.isPruned {
-		return
-	}
-	var failures map[machine.Ref]bool // the sources of catch edges without a parameter and without causes
-	for _, i := range c.n.In(r) {
-		if e := c.n.Edge(i); e.Flags&machine.EdgeFailure != 0 && c.p.termsOf(i).Param == "" && len(c.p.termsOf(i).Causes) == 0 {
-			if failures == nil {
-				failures = map[machine.Ref]bool{}
-			}
-			failures[e.From] = true
-		}
-	}
-	if failures == nil {
-		return
-	}
-	for _, i := range c.n.In(r) {
-		e := c.n.Edge(i)
-		if e.Flags&(machine.EdgeFailure|machine.EdgeAlways|machine.EdgeLabelled|machine.EdgeData) == 0 && c.p.termsOf(i).Param == "" && failures[e.From] {
-			from := c.p.names[e.From]
-			c.warn(problemOf(c.p.node(r).ID, "In", "%w: it runs whether %s succeeds or fails, since edges for both outcomes lead here: remove one of them, or use %v", ErrBadEdge, quoteID(from), OnAlways))
-			delete(failures, e.From)
-		}
-	}
 }

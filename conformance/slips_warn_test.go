@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,13 @@ func TestWarningsOfGraphs(t *testing.T) {
 		}
 		return graph(append(others, sum)...)
 	}
+	past := func(edge kahn.Edge, send kahn.Node, others ...kahn.Node) *kahn.Graph { // send takes the rows of split, which is on a branch
+		edge.Param = "rows"
+		send.ID, send.In = "send", append([]kahn.Edge{edge, {From: "ok?"}}, send.In...)
+		return graph(append(others, yes, branch("split", "ok?", "true"), after("mid", "split"), send)...)
+	}
+	const absentText = `node "send": bad edge: it lacks the parameter "rows" whenever "split" is skipped, since "split" is on a branch: give the edge a Default, or declare a port "rows" that is not required`
+	splitRows := kahn.Edge{From: "split", DataOnly: true}
 	const lostText = `node "sum": merge conflict: "a", "b" deliver the parameter "x", and all values but the last are lost: set Merge, to last_write_wins if that is meant`
 	const earlyText = `node "sum": bad join: any_succeeded would let it run early, but "a", "b" feed its required ports, and it waits for all of them: join by all_done_min_one to take what succeeded`
 	for _, c := range []struct {
@@ -92,7 +100,20 @@ func TestWarningsOfGraphs(t *testing.T) {
 		{"two values for one parameter, far behind", both(kahn.Node{}, after("b", "z"), after("z", "y"), kahn.Node{ID: "y"}), lostText, kahn.ErrMergeConflict},
 		{"two values and one of a branch", both(kahn.Node{In: []kahn.Edge{{From: "c", Param: "x"}}}, kahn.Node{ID: "c", When: looks}), lostText, kahn.ErrMergeConflict},
 		{"two values, one that is data alone", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "sum", In: []kahn.Edge{{From: "a", Param: "x", DataOnly: true}, {From: "b", Param: "x"}}}), lostText, kahn.ErrMergeConflict},
+		{"data from a branch", past(splitRows, kahn.Node{}), absentText, kahn.ErrBadEdge},
+		{"data from behind a branch", past(kahn.Edge{From: "mid", DataOnly: true}, kahn.Node{}), strings.ReplaceAll(absentText, "split", "mid"), kahn.ErrBadEdge},
+		{"data from two nodes of a branch", past(splitRows, kahn.Node{Merge: kahn.MergeArray, In: []kahn.Edge{{From: "mid", DataOnly: true, Param: "rows"}}}), absentText, kahn.ErrBadEdge},
+		{"data from a branch, inside", graph(subgraph("s", past(splitRows, kahn.Node{}))), `in "s": ` + absentText, kahn.ErrBadEdge},
 
+		{"data from a branch, or a default", past(kahn.Edge{From: "split", DataOnly: true, Default: 1}, kahn.Node{}), "", nil},
+		{"data from a branch, for a port", past(splitRows, kahn.Node{Ports: []kahn.Port{{Name: "rows"}}}), "", nil},
+		{"data from a branch, or a parameter", past(splitRows, kahn.Node{Params: map[string]any{"rows": 1}}), "", nil},
+		{"data from a branch, without which the node does not run", past(kahn.Edge{From: "split"}, kahn.Node{}), "", nil},
+		{"data from a branch, or from elsewhere", past(splitRows, kahn.Node{In: []kahn.Edge{{From: "a", Param: "rows", DataOnly: true, Merge: kahn.MergeArray}}}, kahn.Node{ID: "a"}), "", nil},
+		{"data from a branch, for that branch", past(splitRows, kahn.Node{In: []kahn.Edge{{From: "ok?", Label: "true"}}}), "", nil},
+		{"data from a branch, behind that branch", past(splitRows, kahn.Node{After: []string{"mid"}}), "", nil},
+		{"data from a node that may be skipped by a guard", past(kahn.Edge{From: "g", DataOnly: true}, kahn.Node{}, kahn.Node{ID: "g", When: looks}), "", nil},
+		{"data from a node that joins a branch", past(kahn.Edge{From: "g", DataOnly: true}, kahn.Node{}, kahn.Node{ID: "g", Join: kahn.AllDone, After: []string{"mid"}}), "", nil},
 		{"a policy that keeps the default away", graph(kahn.Node{ID: "a", Retry: kahn.Retry{RetryOn: []kahn.CauseKind{}}}), "", nil},
 		{"a single attempt that is asked for", graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 1, InitialDelay: time.Minute, MaxDelay: time.Second}}), "", nil},
 		{"no bound of delays", graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: -1}}), "", nil},

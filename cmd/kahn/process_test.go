@@ -109,7 +109,7 @@ nodes:
 `)
 	dir := filepath.Dir(definition)
 	db, log := filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
-	p := start(t, "run", "-store", db, "-lease", "500ms", "-input", "who=third", definition)
+	p := start(t, "run", "-store", db, "-lease", "3s", "-input", "who=third", definition)
 	pid := pidIn(t, p, dir)
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // ends the command that the killed process has started
 	require.NoError(t, p.Process.Signal(syscall.SIGKILL))

@@ -117,8 +117,8 @@ nodes:
     config: {dir: '{{input "here"}}', command: [sh, -c, 'echo second >> log; [ -e over ] || { echo $$ > pid; exec sleep 1000; }']}
 `})
 	db, log := filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
-	serving := func() (p *process, url string) {
-		p = start(t, "serve", "-store", db, "-lease", "500ms", "-grace", "50ms", "-ui", "localhost:0", dir)
+	serving := func(lease string) (p *process, url string) {
+		p = start(t, "serve", "-store", db, "-lease", lease, "-grace", "50ms", "-ui", "localhost:0", dir)
 		until(t, p, "the begin", func() bool { return strings.Contains(p.String(), "serving") })
 		url = linked(p.String())
 		until(t, p, "the schedule", func() bool {
@@ -128,7 +128,7 @@ nodes:
 		})
 		return p, url
 	}
-	p, url := serving()
+	p, url := serving("1m") // a process that stops returns its lease
 	post(t, url+"api/v1/schedule/run?schedule=long", `{}`)
 	pid := pidIn(t, p, dir)
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
@@ -139,14 +139,14 @@ nodes:
 	require.Equal(t, []string{"first", "second"}, linesIn(log))
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "pid")))
-	p, _ = serving()
+	p, _ = serving("3s")
 	second := pidIn(t, p, dir)
 	t.Cleanup(func() { _ = syscall.Kill(second, syscall.SIGKILL) })
 	require.NoError(t, p.Process.Signal(syscall.SIGKILL))
 	require.Equal(t, -1, p.exit())
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "over"), nil, 0o600))
-	p, _ = serving()
+	p, _ = serving("1m")
 	until(t, p, "the end", func() bool { return strings.Contains(p.String(), "completed after") })
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	require.Equal(t, exitOK, p.exit(), p)
