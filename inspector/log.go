@@ -272,6 +272,8 @@ func lineOf(e kahn.Event) string {
 		return fmt.Sprintf("the run has begun, with %d nodes", p.TotalNodes)
 	case event.StatusChange:
 		return joined(fmt.Sprintf("the run is %v, it was %v", p.To, p.From), p.Request.String())
+	case event.Recovery:
+		return "the run continues: the process that performed it has died"
 	case event.Completion:
 		line := "completed"
 		if len(p.Labels) > 0 {

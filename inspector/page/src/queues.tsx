@@ -42,7 +42,7 @@ export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 			<p><strong>{texts.unclaimableRuns(runs)}</strong> {texts.remedy}</p>
 			<ul class="list short">
 				{list.map(q => (
-					<li key={q.workflow + "\n" + q.plan}><Plain text={q.workflow} /> {q.plan && <code>{texts.version(q.plan)}</code>}: {texts.runCount(q.runs)}, <Since queue={q} /></li>
+					<li key={q.workflow + "\n" + q.plan}><Plain text={q.workflow} />{q.plan && <> <code>{texts.version(q.plan)}</code></>}: {texts.runCount(q.runs)}, <Since queue={q} /></li>
 				))}
 				{more > 0 && <li>{texts.moreRuns(more)}</li>}
 			</ul>

@@ -37,7 +37,7 @@ export function StoredView() {
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
 							<td><RunBadge status={r.status} gone={r.gone} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && !r.gone && <span class="tag lost">{texts.unclaimable}</span>}</td>
-							<td class="name"><Plain text={r.workflow} />{r.queue && <div class="meta">{r.queue.plan && texts.version(r.queue.plan)} <Since queue={r.queue} /></div>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
+							<td class="name"><Plain text={r.workflow} />{r.queue && <div class="meta">{r.queue.plan && texts.version(r.queue.plan)} {r.queue.since && <Since queue={r.queue} />}</div>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><KeyTag r={r} /><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>

@@ -34,6 +34,12 @@ export const stored = {
 			await page.setViewportSize({ width, height: 800 })
 			assert.deepEqual(await overlapping(), [], `at ${width}`)
 		}
+		await page.setViewportSize({ width: 375, height: 800 })
+		const gone = rowsOf(page).filter({ has: page.locator(".gone") }).first()
+		const [status, workflow] = await Promise.all([gone.locator(".gone").boundingBox(), gone.locator("td").nth(1).boundingBox()])
+		assert(status.x + status.width <= workflow.x + 1 || status.y + status.height <= workflow.y + 1, "the status of a narrow row lies over its workflow")
+		assert.equal(await overflow(page), 0)
+		await page.setViewportSize({ width: 1280, height: 800 })
 		await page.locator(".chips").getByRole("link", { name: "failed" }).click()
 		await until("failed runs alone", async () => (await rowsOf(page).count()) > 0 && (await rowsOf(page).locator("td:first-child > .badge").allInnerTexts()).every(t => /failed$/.test(t)))
 		await close(page)
