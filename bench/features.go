@@ -10,7 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// feature is an optional feature for hosts. The cost of a feature is the difference between the contestants with and without it.
+// feature is an option or a part of a node that hosts may use or leave out. The cost of a feature is the difference between the
+// contestants with and without it.
 type feature struct {
 	name          string
 	shape         *shape

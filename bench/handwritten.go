@@ -11,8 +11,8 @@ import (
 type stepFunc func(ctx context.Context, node int) error
 
 // handWritten is the executor that a good engineer would write for one program and one kind of graph: flat counters under one mutex, and workers
-// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no outputs. Most
-// ratios in this directory are relative to handWritten.
+// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts or events, does not recover from panics, and
+// stores no outputs. Most ratios in this directory are relative to handWritten.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
@@ -36,7 +36,7 @@ type handRun struct {
 	pending  []int32 // by node: the number of predecessors that have not completed
 	ready    []int32 // a stack, since the node that became ready last is still in the cache
 	workers  int
-	starting bool // whether a worker was started and has not looked at ready yet
+	starting bool // whether a worker was started and has not taken a node from `ready` yet
 	err      error
 
 	times []nodeTime // by node; nil without a clock
