@@ -13,13 +13,13 @@ import (
 
 // Gate configures a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's output.
 // The value also selects branches, like the value of a condition. The words "approve" and "approved" also mean true; "reject" and "rejected" also
-// mean false. [Plan.Hash] covers a Gate, except its Check and its Schema: a graph whose gate has another Timeout has another hash.
+// mean false. [Plan.Hash] covers all fields of a Gate except Check and Schema.
 //
-// A gate with choices accepts only these as answers. The choices are the field Choices or, if that is empty, the labels of the gate's out-edges.
-// If one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected",
+// A gate with choices accepts only these as answers. The choices are the field Choices or, if that is empty, the labels of the gate's out-edges. If
+// one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected",
 // "reject", "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a
-// [*ChoiceError] and continues to wait. A choice without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices nor
-// labelled edges, accepts any answer.
+// [*ChoiceError] and continues to wait. If no edge has the answer as its label, no branch is taken. A gate with an edge labelled "default", or with
+// neither Choices nor labelled edges, accepts any answer.
 //
 // While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] of [Start] stays in memory and waits for [Run.Signal].
@@ -31,16 +31,15 @@ type Gate struct {
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. If Check returns an error, the
-	// gate refuses the answer and continues to wait; the sender of the signal gets an error that matches [ErrChoice] and unwraps to Check's
-	// error. Check is called without a lock, on the goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal
-	// posted to a store. Check must not change the answer, and several goroutines may call Check at once. [Plan.Hash] does not cover Check.
-	// Default: none.
+	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. If Check returns an error, the gate
+	// refuses the answer and continues to wait; the sender of the signal gets an error that matches [ErrChoice] and unwraps to Check's error. Check is
+	// called without a lock, on the goroutine that calls Signal, Resume or Execute. For a signal posted to a store, it is called on a goroutine of the
+	// run. Check must not change the answer. Several goroutines may call Check at once. [Plan.Hash] does not cover Check. Default: none.
 	Check func(answer any) error `json:"-"`
-	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the
-	// schema as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
-	// Check is called only for an answer that conforms. If Compile cannot compile the schema, its error matches [ErrNoSchemas] or [ErrBadSchema].
-	// [Plan.Hash] does not cover Schema. Default: none.
+	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the schema
+	// as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
+	// Check is called only for an answer that conforms to the schema. If Compile cannot compile the schema, its error matches [ErrNoSchemas] or
+	// [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
 }
 
@@ -68,8 +67,8 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
 // Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field Value
-// selects the branches. The gate's dependents, or the step that continues, receive only Value. [NodeResult], [View.Decision] and the event
-// node.signalled contain the whole Decision.
+// selects the branches. The gate's dependents, or the step that waited for the signal, receive only Value. [NodeResult], [View.Decision] and the
+// event node.signalled contain the whole Decision.
 type Decision struct {
 	Value any
 	// Actor names who decided.
@@ -111,8 +110,8 @@ type ChoiceError struct {
 	Node string
 	// Answer is the label of the answer or, if the answer has no label, its text, shortened to about a kilobyte.
 	Answer string
-	// Choices are the choices of the gate: the declared choices or, if there are none, the labels of its edges in the order of declaration. After these
-	// come the words that mean the same as one of them, or the opposite. See [Gate].
+	// Choices are the choices of the gate: the declared choices or, if there are none, the labels of its edges in the order of declaration. After
+	// these come the words that the gate also accepts, such as "no" if "rejected" is a choice: see [Gate].
 	Choices []string
 
 	null bool   // whether the answer was null; false for the text "null"
@@ -136,7 +135,8 @@ func (e *ChoiceError) Error() string {
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
 // choices returns the answers that a gate accepts or a condition may give. These are the declared choices or, if there are none, the labels of the
-// node's out-edges. It adds the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
+// node's out-edges. After these come the words that withAliases adds. If the list is nil, any answer is a choice. If no edge has the answer as its
+// label, no branch is taken.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges from p, but the labels of those edges are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -167,9 +167,10 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels the words that mean the same as one of them. If all labels are words of the two alias classes, it adds the words of
-// both classes: an author who writes "approved" expects that "rejected" may be answered. If there is another label, that label may be a
-// misspelling of the opposite word, so the opposite words are not added. withAliases ignores the label of a gate's timeout.
+// withAliases adds to labels the words that mean the same as one of them. One class of words means true, and the other class means false. If each
+// label is in one of the two classes, withAliases adds the words of both classes, since an author who writes "approved" expects that "rejected" may
+// be answered. A label in neither class may be a misspelling of the opposite word, so in that case the opposite words are not added. withAliases
+// ignores the label of a gate's timeout.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -204,7 +205,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer has labels and all of them are in choices. The list choices includes the aliases.
+// isChoice reports whether an answer has labels and all of them are in choices. The list `choices` contains the aliases too.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -237,7 +238,7 @@ func (e *refusedAnswer) Unwrap() error { return e.err }
 
 // refuse returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error matches
 // [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock. If the
-// answer's BranchLabels panics, refuse returns nil: the panic fails the gate later. If the contract or Check panics, refuse returns an error.
+// answer's BranchLabels panics, refuse returns nil, since the panic fails the gate later. If the contract or Check panics, refuse returns an error.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -417,9 +418,9 @@ func (m SuspendMode) apply(c *config) error {
 // beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns state. The attempt keeps its number, but its
 // Timeout begins again.
 //
-// The argument token is the name of the signal; if it is empty, the name is the node's id. The step fails with an error that matches
-// [ErrDuplicateGate] if the name is the id of another node, or if another node waits under it. The argument info is for the person or program that
-// answers. Snapshots contain info and state.
+// The argument token is the name of the signal; if it is empty, the name is the node's id. The name must not be the id of another node, or the name
+// of another node's wait; otherwise the step fails with an error that matches [ErrDuplicateGate]. The argument info is for the person or program
+// that answers. Snapshots contain info and state.
 //
 // If the end node returns Suspend, it fails. If a stop of the node was already requested, the node stops instead of waiting.
 func Suspend(token string, info, state any) error {
@@ -429,9 +430,9 @@ func Suspend(token string, info, state any) error {
 // SuspendUntil returns an error that a step returns to make its node sleep until t. Then the step is called again from its beginning, in the same
 // attempt. In that call, [Step.SavedState] returns state, and [Step.Resumed] reports that there was no signal. While it sleeps, the node is
 // [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After the
-// sleep, Timeout begins again. The process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the
-// same time t. Under [Runner.Serve] a run that only sleeps for long takes no place of MaxRuns: see RestAfter of [Service]. If t has passed, the step
-// is called again at once.
+// sleep, Timeout begins again. The process may end during the sleep. If the run is then continued from its snapshot or store, the node wakes at the
+// same time t. Under [Runner.Serve], a run whose nodes only sleep does not count towards MaxRuns for long: see RestAfter of [Service]. If t has
+// passed, the step is called again at once.
 //
 // If the end node returns SuspendUntil, it fails. If a stop of the node was already requested, the node stops instead of sleeping.
 func SuspendUntil(t time.Time, state any) error {

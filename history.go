@@ -20,16 +20,16 @@ import (
 // goroutines may share it. The zero value is an empty History. A History encodes as JSON.
 //
 // A History distinguishes workflows by Graph.Name. For the path of each node it stores an exponentially weighted mean, in which the last duration
-// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the
-// node's Kind in the workflow, and for an unknown Kind the mean of all nodes. An estimate that the graph declares, as Node.Estimate or
-// Map.Estimate, takes precedence. In a run with the option [Estimates] the History learns, but its estimates are not used.
+// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path, the estimate is the mean of the
+// node's Kind in the workflow. If the Kind is also unknown, the estimate is the mean of all nodes. An estimate that the graph declares, as
+// Node.Estimate or Map.Estimate, takes precedence. In a run with the option [Estimates] the History learns, but its estimates are not used.
 //
 // When a run ends, the History learns the durations of the last attempts of the run's completed nodes. A run always uses the estimates that the
 // History had when the run started, even after another process has continued the run. See docs/engine.md.
 type History struct {
-	// Limit is the largest number of paths in the History, of all workflows together. When the paths exceed Limit, the History forgets the
-	// workflow that was updated least recently. If a single workflow has more paths than Limit, the History keeps the paths that it learned
-	// first. Zero means 100,000. Limit must not be changed once the History is in use, and is not part of the JSON.
+	// Limit is the largest number of paths in the History, of all workflows together. When there are more paths than Limit, the History forgets the
+	// workflow that was updated least recently. If a single workflow has more paths than Limit, the History keeps the paths that it learned first.
+	// Zero means 100,000. Limit must not be changed once the History is in use. It is not part of the JSON.
 	Limit int
 
 	mu        sync.Mutex // guards the fields below; never locked while a run's lock is held
@@ -55,8 +55,8 @@ type learnedNode struct {
 // estimates are the expected durations of the nodes of a workflow, in ns. They never change.
 type estimates struct {
 	Paths map[string]int64 `json:"paths"`
-	Kinds map[string]int64 `json:"kinds"` // the mean of the paths of each Kind
-	All   int64            `json:"all"`   // the mean of all paths
+	Kinds map[string]int64 `json:"kinds"` // for each Kind, the mean duration of its paths
+	All   int64            `json:"all"`   // the mean duration of all paths
 }
 
 // observation is the duration of one node in a run.
@@ -111,7 +111,7 @@ func (h *History) teach(name string, seen []observation) {
 	}
 }
 
-// workflow returns the workflow with this name, and moves it to the back of the list. If there is none, workflow adds it.
+// workflow returns the workflow with this name, and moves it to the back of the list. It adds a workflow that h does not have yet.
 func (h *History) workflow(name string) *workflow {
 	if e := h.workflows[name]; e != nil {
 		h.recent.MoveToBack(e)
@@ -207,8 +207,8 @@ func (h *History) file() historyFile {
 	return file
 }
 
-// UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. It returns an error that matches
-// [ErrBadValue], and does not change h, if a mean is negative or a workflow occurs twice.
+// UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. If a mean is negative or a workflow
+// occurs twice, UnmarshalJSON does not change h. It then returns an error that matches [ErrBadValue].
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
 	if err := json.Unmarshal(data, &file); err != nil {

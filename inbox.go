@@ -21,17 +21,17 @@ import (
 // inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic
 // fields.
 //
-// To take a request means to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no request
-// is waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in
-// which the request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time
-// are taken before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called
-// under the run's lock. Stops are taken in the critical section in which the run begins: if a continued run were stopped earlier, its cleanup
-// nodes and its end node would not be performed. A run that is cancelled before it has ever begun ends at once.
+// To take a request means to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no request is
+// waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in which the
+// request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time are taken
+// before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called under the run's
+// lock. Stops are taken in the critical section in which the run begins, since the cleanup nodes and the end node of a continued run that was
+// stopped earlier would not be performed. A run that is cancelled before it has ever begun ends at once.
 //
-// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value needs
-// may not have arrived. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
-// answers are sent to the store after the answer to the signal. Until then the record of the run contains the later answers, so that the next
-// life does not perform those requests again.
+// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause. The key or the blob that the value needs may
+// arrive in the meantime. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
+// answers are sent to the store after the answer to the signal. Until then the record of the run contains the later answers, so that the next life
+// does not perform those requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded but not yet taken
@@ -51,9 +51,8 @@ type inbox struct {
 	ahead  []aheadState          // the answers to requests that follow an unanswered request, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that comes to rest with an unread request: the run's [Encoding] cannot read the value of this request
-// now. The key or the blob that the value needs may be missing. The request stays in the store, and the next process that continues the run tries
-// again.
+// ErrUndecoded is matched by the error of a run that comes to rest while its [Encoding] cannot read the value of a request. The key or the blob
+// that the value needs may be missing. The request stays in the store, and the next process that continues the run tries again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
 // openInbox loads the requests that are waiting for an acquired run, and begins to watch for more.
@@ -108,7 +107,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore sets in.ahead to the answers in the record of the run. The store has not received these as answers yet.
+// restore sets in.ahead to the answers in the record of the run. The run has not sent these answers to the store yet.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -128,8 +127,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store has not received yet to c, the commit that ends the run. Between the numbers of these answers lie the
-// numbers of requests that could not be read. end refuses those requests, since a run that ends refuses all requests that are still waiting.
+// end adds the answers that the store has not received yet to c, the commit that ends the run. It also refuses the requests that could not be read
+// and that were posted before one of the answered requests, since a run that ends refuses all requests that are still waiting.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {

@@ -562,7 +562,7 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {
-				e.view.Status(id) // View.Status fails the guard or condition with an error that names its ancestors
+				e.view.Status(id) // View.Status fails the evaluation with an error that names the ancestors of the node with this expression
 			}
 			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 		}

@@ -115,7 +115,7 @@ func (e *evaluation) reads(v any) error {
 	return e.spend(len(s) / 16)
 }
 
-// function is a function of the language other than exists.
+// function is a function of the expression language. The function exists is not among them: the compiler translates its calls itself.
 type function struct {
 	least, most int // the number of arguments
 	call        func(e *evaluation, args []any) (any, error)
@@ -197,7 +197,7 @@ func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, [
 	}
 }
 
-// The function `contains` reports whether a text has a part, a list a member, or a map a key.
+// The function `contains` reports whether the first argument contains the second: as part of a text, as a member of a list, or as a key of a map.
 func contains(e *evaluation, args []any) (any, error) {
 	if s, ok := text(args[0]); ok {
 		part, ok := text(args[1])
@@ -339,9 +339,9 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 	}
 }
 
-// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is its only
-// argument. The function "before" is called with the result of comparing an argument with the best argument so far, and reports whether
-// the argument is better.
+// extreme returns a function that finds the least or the greatest of its arguments. If its only argument is a list, the function searches the
+// members of the list. It compares each value with the best value so far, and passes the result to "before", which reports whether the new value is
+// better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {

@@ -44,23 +44,23 @@
 //
 // # Values
 //
-// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names another node outside a call of
-// exists, the error matches [kahn.ErrNotAncestor]. If it names another input, the error matches [kahn.ErrUnknownInput]. A path leads through
-// maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs. Fields have their
-// JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path does not exist,
-// the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has not
-// completed does not exist.
+// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor,
+// outside a call of exists, the error matches [kahn.ErrNotAncestor]. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
+// path leads through maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs.
+// Fields have their JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path
+// does not exist, the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has
+// not completed does not exist.
 //
-// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If the expression names neither
-// the status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure]. It fails even if && or || would skip that
-// path: see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
+// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If the expression names neither the
+// status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure]. It fails even if && or || would skip the path to
+// the output: see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
-// 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists
-// and maps are equal if their members are. Values of different kinds are not equal. If an expression orders values of different kinds, or
-// compares structs as a whole, the error matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides. Check reports
-// expressions that fail whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything
-// but the name of a status, or that is used as a truth value.
+// 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists and maps
+// are equal if their members are. Values of different kinds are not equal. If an expression orders values of different kinds, or compares structs
+// as a whole, the error matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides whether a value counts as true. Check reports
+// expressions that fail whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything but the name
+// of a status, or that is used as a truth value.
 //
 // Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
 // remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.
@@ -88,7 +88,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The limits in the package comment.
+// These limits are described in the package comment.
 const (
 	maxText  = 4096
 	maxParts = 1000
@@ -155,9 +155,9 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 
 type expression struct {
 	run     part
-	nodes   []string // named outside exists
-	hoped   []string // named in exists only
-	inputs  []string // named by the text
+	nodes   []string // the nodes that the text names outside calls of exists
+	hoped   []string // the nodes that the text names only in calls of exists
+	inputs  []string // the inputs that the text names
 	strange []error  // see check.go
 	unasked []string // nodes whose output the text names, but neither their status nor their error
 	answers []string // what the method Answers returns
@@ -180,7 +180,7 @@ type evaluation struct {
 	steps int
 }
 
-// spend charges n steps. It is called for every part and member that is read.
+// spend charges n steps. It is called for each part of the text that is evaluated, and for each member that is read.
 func (e *evaluation) spend(n int) error {
 	if e.steps%256+n >= 256 || e.steps == 0 {
 		if err := e.ctx.Err(); err != nil {

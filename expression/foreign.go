@@ -13,7 +13,7 @@ var foreign = map[string]string{
 }
 
 // foreignFunctions maps the lower-case name of another language's function to the function to call instead. The value is "" for a function that
-// evaluates an expression for each member.
+// evaluates an expression for each member of a list, since this language has no such function.
 var foreignFunctions = map[string]string{
 	"length": "len", "size": "len", "count": "len", "includes": "contains", "has": "contains", "haskey": "contains", "hasprefix": "startsWith", "hassuffix": "endsWith",
 	"tolower": "lower", "tolowercase": "lower", "toupper": "upper", "touppercase": "upper", "strip": "trim", "str": "string", "tostring": "string",

@@ -40,9 +40,9 @@ const noPredicates = "functions that evaluate an expression for each member are 
 // token matches the parser's message about an unexpected token, with the token's kind and text.
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
-// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or before it,
-// the error names the bracket. Otherwise the error is the parser's, in this package's words. If the parser's message is unknown, it is
-// appended to words of this package.
+// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or before it, the
+// error names the bracket. Otherwise the error is the parser's, in this package's words. If this package does not know the parser's message, it
+// puts a phrase of its own before that message.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired
@@ -111,8 +111,8 @@ func (e *SyntaxError) around(text string) (before, after string) {
 	return strings.Join(lines[:e.Line-1], "") + string(line[:at]), string(line[at:])
 }
 
-// isUnfinished reports whether an operator lacks its second half. Such an operator is a single bar, which other languages use for "or", or a
-// question mark without a second branch. If there is one, isUnfinished changes the error to describe this operator.
+// isUnfinished reports whether an operator lacks its second half. Such an operator is a single bar instead of "||", or a question mark without a
+// second branch. If isUnfinished finds such an operator, it changes the error to describe the operator.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)
 	word := strings.TrimLeftFunc(after, isWord)

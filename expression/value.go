@@ -66,7 +66,7 @@ func plain(v any) reflect.Value {
 
 var numberType = reflect.TypeFor[json.Number]()
 
-// member returns a member of a value: of a map or a struct by name, of a list by position.
+// member returns a member of a value. The key is a key of a map, a name of a field of a struct, or a position in a list.
 func member(v, key any) (any, error) {
 	switch r := plain(v); r.Kind() {
 	case reflect.Map:
@@ -87,7 +87,7 @@ func member(v, key any) (any, error) {
 	return nil, errMember // null, numbers and the like have no members
 }
 
-// The function `inside` returns r, a part of another value, as an any.
+// The function `inside` returns r, which is a part of a larger value, as an any.
 func inside(r reflect.Value) (any, error) {
 	if !r.CanInterface() {
 		return nil, errMember
@@ -264,7 +264,7 @@ func exact(n any) (f *big.Float, ok bool) {
 	return nil, false
 }
 
-// maxNesting bounds the depth to which values are compared: a value may contain itself.
+// maxNesting bounds the depth to which values are compared, since a value may contain itself.
 const maxNesting = 100
 
 // equal compares two values.
@@ -344,7 +344,7 @@ func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 		equal, err := e.equalInside(it.Value(), reflect.ValueOf(other), depth)
 		switch {
 		case errors.Is(err, kahn.ErrType):
-			problem = err // returned only if no other member differs
+			problem = err // returned only if the comparison finds no member that differs
 		case err != nil:
 			return false, err
 		case !equal:
