@@ -128,7 +128,7 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 }
 
 // end adds the answers that the store has not received yet to c, the commit that ends the run. It also refuses the requests that could not be read
-// and that were posted before one of the answered requests, since a run that ends refuses all requests that are still waiting.
+// and that were posted before one of those answered requests, since a run that ends refuses all requests that are still waiting.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -409,9 +409,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. Nothing is
-// lost if the node is in a graph that is not known yet. When the node is restored, the run asks the store about the awaited run again, see
-// awaitAgain. The caller holds the run's lock.
+// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. The node
+// may be in a graph that is not known yet. Then the run asks the store about the awaited run again when the node is restored: see awaitAgain. The
+// caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -425,7 +425,7 @@ func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	}
 	x.awaited = slices.DeleteFunc(x.awaited, func(a awaitedRun) bool { return a.Run == e.Run })
 	x.awaited = append(x.awaited, awaitedRun{e, at.records[ref].attempts})
-	delete(r.durable.awaits, q.Node) // the answer ended the await
+	delete(r.durable.awaits, q.Node) // the store ends the await when it gets the answer to this request
 	at.wake(now)
 	if r.tree != nil {
 		r.tree.touch(at)
@@ -513,7 +513,7 @@ func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	return false, err
 }
 
-// setAside puts a request that could not be read into the list aside, and reports the reason.
+// setAside puts a request that could not be read into in.aside, and reports the reason.
 func (r *Run) setAside(q *store.PostedRequest, err error) {
 	in := r.durable.inbox
 	err = fmt.Errorf("%w: request %s for %s waits: %w", ErrUndecoded, quoteID(q.ID), quoteID(q.Node), err)
@@ -541,7 +541,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 }
 
-// takeAside tries the requests in the list aside again.
+// takeAside tries the requests of in.aside again.
 func (r *Run) takeAside() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -561,8 +561,8 @@ func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox. If an earlier request has no answer yet, the answer is put into the record of the
-// run instead. If the run's changes are no longer written to the store, answerRequest does nothing: the next life of the run takes the request. The
+// answerRequest puts the answer to a request into the outbox. If an earlier request has no answer yet, the answer is put into the record of the run
+// instead. If the run's changes are no longer written to the store, answerRequest does nothing, and the next life of the run takes the request. The
 // caller holds the run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
@@ -618,9 +618,9 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 }
 
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
-// without the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins
-// the redrive by the rules of [Redrive]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed,
-// were aborted or were cancelled. The Request says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
+// without the graph. A process that has the graph begins the redrive by the rules of [Redrive]. It does so under [Runner.Serve], or in [Execute]
+// with the run's [RunID]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed, were aborted
+// or were cancelled. The Request says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
@@ -653,8 +653,8 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 // wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
 type wake struct{ due.Entry }
 
-// afterAsStored arms an alarm like the method `after`. It is for alarms that the next life of the run also needs: the end of a backoff or of a pause,
-// and deadlines. The store records when the first such alarm is due.
+// afterAsStored calls the method `after` for an alarm that the next life of the run also needs: the end of a backoff, the end of a pause, or a
+// deadline. The store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {
@@ -664,8 +664,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns the time when a process must continue the run even if no signal arrives. If the run was left although it still had work, see
-// hasWork, this is the current time.
+// wakeAt returns the time when a process must continue the run even if no signal arrives. If the run was left with work to do, wakeAt returns the
+// current time: see hasWork.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

@@ -44,7 +44,7 @@ type (
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
-		// Inputs are for the function that starts the run: any JSON.
+		// Inputs are passed to the function that starts the run. They may be any JSON.
 		Inputs json.RawMessage `json:"inputs,omitempty"`
 	}
 )
@@ -236,7 +236,8 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor returns who makes the request, for events and results. It calls Actor once; if Actor panics, the name is "".
+// actor returns the name of the client that makes the request. Events and results contain the name. It calls Actor once; if Actor panics, the name
+// is "".
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""
@@ -253,8 +254,7 @@ func (c *call) request(reason string) kahn.Request {
 	return kahn.Request{Actor: c.actor(), Reason: clip(reason, reasonBytes)}
 }
 
-// maxKey is the maximum length of an idempotency key in bytes, and maxReplies the number of responses that are kept for
-// repeated requests.
+// maxKey is the maximum length of an idempotency key in bytes, and maxReplies is the number of responses that are kept for repeated requests.
 const (
 	maxKey     = 200
 	maxReplies = 1_000
@@ -366,7 +366,7 @@ func (c *call) signal() (any, error) {
 	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		if res.Decision.ID == d.ID {
-			return accepted, nil // this request has answered
+			return accepted, nil // the client has sent this request before, and that time it was the answer
 		}
 		return nil, c.wasAnswered(path, res.Decision)
 	}

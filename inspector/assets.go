@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The page, as built by `npm run build` in the folder page, with the notices of its dependencies.
+// dist contains the page that `npm run build` builds in the folder page, and the notices of the page's dependencies.
 //
 //go:embed all:page/dist
 var dist embed.FS

@@ -89,8 +89,8 @@ func (c *call) stopRequest(last uint64) kahn.Request {
 	return kahn.Request{}
 }
 
-// addStop adds why a run was stopped as a whole: the cause of the first stopped node and, if the run has no failed node, the error with
-// which the program stopped the run.
+// addStop adds the cause for which the whole run was stopped, which it reads from the first stopped node. If the row has no error yet, addStop also
+// adds the error with which the program stopped the run.
 func (c *call) addStop(row *runRow, run subject) {
 	for n := range run.Nodes() {
 		if n.Status != kahn.Cancelled && n.Status != kahn.Aborted || !stopsRuns[n.Cause.Kind] {

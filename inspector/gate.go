@@ -12,8 +12,8 @@ import (
 // This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values on which the person
 // decides.
 
-// opposites maps a word to its opposite. The page offers the opposite as a further answer if the gate accepts it and declares no word that means the
-// same as the opposite. For example, a gate whose only edge is labelled "approved" can be rejected, too.
+// opposites maps a word to its opposite. If the gate accepts the opposite, the page offers it as a further answer, unless a word that the gate
+// declares already means the same. For example, a gate whose only edge is labelled "approved" can be rejected, too.
 var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }
@@ -124,7 +124,7 @@ type rawBasis struct {
 	value      any
 }
 
-// The bounds of the values shown with a gate. They are small, since a list may contain hundreds of gates.
+// These bounds limit the values that are shown with a gate. They are small, since a list may contain hundreds of gates.
 const (
 	mostBases  = 8    // values
 	shownBasis = 2048 // bytes of each

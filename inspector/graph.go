@@ -84,8 +84,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// find returns the place of the node at a path. An id may contain slashes and brackets, so the id at the beginning of the path may end at
-// any slash or bracket: find tries each beginning that is the id of a node.
+// find returns the place of the node at a path. An id may contain slashes and brackets, so the first id of the path may end at any slash or
+// bracket. Therefore find tries each beginning of the path that is the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -210,7 +210,7 @@ func (c *call) bareGraph(reply *graphReply, in inside) {
 	}
 }
 
-// isItem reports whether a path names an item of the map parent.
+// isItem reports whether a path names an item of the map whose path is `parent`.
 func isItem(parent, path string) bool {
 	return parent != "" && strings.HasPrefix(path, parent+"[")
 }
@@ -226,8 +226,8 @@ type stateReply struct {
 	Status string `json:"status"`
 	// Attempts is the number of attempts of each node with more than one attempt. The key is the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
-	// Late maps the index in Status of a running node to the milliseconds until the node is late. The number is negative if the node is late
-	// already. Late has only nodes with an estimate, so it is empty for a stored run.
+	// Late contains, for running nodes, the milliseconds until the node is late. The key is the node's index in Status. The number is negative if the
+	// node is late already. Late has only nodes with an estimate, so it is empty for a stored run.
 	Late map[int]float64 `json:"late_in_ms,omitempty"`
 	// Insides counts the nodes inside each composite that has begun. The key is the composite's index in Status.
 	Insides map[int]insideCounts `json:"insides"`
@@ -400,7 +400,7 @@ func (c *call) preview() (any, error) {
 	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
-// previewed returns the reply to a preview. The preview has returned the nodes that a redrive or a fork would run, or an error.
+// previewed returns the reply to a preview. Its arguments are the nodes that a redrive or a fork would run, or the error of the preview.
 func previewed(list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
 	if errors.Is(err, kahn.ErrHandlers) {

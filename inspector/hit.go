@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hitReply is the earlier run whose step made the output of a node: the output comes from a kahn.Memo.
+// hitReply names the earlier run whose step made an output that comes from a kahn.Memo.
 type hitReply struct {
 	Run string `json:"run,omitempty"` // empty if the client may not know of the run
 	At  string `json:"at"`            // when the step of that run returned
@@ -25,8 +25,8 @@ func (c *call) hit(h *event.Hit) *hitReply {
 	return reply
 }
 
-// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, the client may know only of runs
-// of the Runner, since Visible needs the labels of the run, and the labels of other runs are unknown here.
+// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, the client may know only of runs of the
+// Runner. Visible needs the labels of a run, and only the labels of the Runner's runs are known here.
 func (c *call) seesHit(id string) bool {
 	if c.h.Visible == nil {
 		return true

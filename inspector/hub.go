@@ -112,7 +112,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// earliest returns the earliest position at which a page that shows the run joined.
+// Each page that shows the run has the cursor of the run at the time when the page joined. earliest returns the earliest of these cursors.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +257,7 @@ func (m runsMessage) of(p *page) (part runsMessage) {
 	return part
 }
 
-// tellRuns sends each page the changes in the list that its client may see.
+// tellRuns sends the changes in the list of runs. Each page gets only the changes that its client may see.
 func (h *hub) tellRuns(m runsMessage) {
 	h.tell("runs", m, func(p *page) bool { return p.sees == nil })
 	for _, p := range h.choosing() {
@@ -267,7 +267,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages that have a function sees, since their clients may know of only some runs.
+// choosing returns the pages whose clients may know of only some runs. The field `sees` of such a page is set.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@
 // Without Options.Authorize the page asks for Options.Token. The binary contains the page's scripts, styles and texts. The file
 // openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
 //
-// The names by task:
+// The exported names, by task, are:
 //
 //   - The handler: [Handler], [Options].
 //   - Who may do what: [Action]; who sees which run: [RunInfo]; which value is shown: [Value], [ValueKind].
