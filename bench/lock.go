@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that the simulation of two workers takes ns nanoseconds per node, the measured time.
+// fit sets c.move so that simulate returns about ns for two workers. ns is the measured time per node.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {
@@ -86,7 +86,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 		single, double := all[0].ns(), all[1].ns()
 		simulated, ratio := "-", "-"
 		switch i {
-		case 0: // empty steps cannot be simulated: a worker that finds the lock taken yields, and the other worker continues
+		case 0: // empty steps cannot be simulated, because a worker that finds the lock taken yields, and the other worker continues
 			c.own = single
 		case 1:
 			c.fit(step, double)

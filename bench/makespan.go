@@ -48,8 +48,8 @@ func workloads() []waiting {
 	}
 	// The chain is declared last. An executor that takes nodes in declaration order begins the chain after all other nodes.
 	late := beside("beside", independent(20), chain(10))
-	// Each tier has one slow step, and the slow steps of successive tiers are in different chains. An executor that waits for whole tiers waits for a
-	// slow step each time.
+	// Each tier has one slow step, and the slow steps of successive tiers are in different chains. If an executor waits until a whole tier has ended,
+	// each tier takes as long as its slow step.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {
@@ -89,7 +89,7 @@ func kinds() waiting {
 }
 
 // makespan runs the workloads in real time. In every executor each sleep ends some tenths of a millisecond late. The difference between the
-// hand-written executor and the bound shows this cost.
+// hand-written executor and the bound shows how much time these late sleeps cost.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
 	contestants := append([]contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans}, libraries...)

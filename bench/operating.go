@@ -222,7 +222,8 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled returns one run for filling a store. Every tenth run is suspended, as in fill.
+// filled returns one run for filling a store. Every tenth run is suspended. The function fill writes runs in the same
+// proportion.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{
 		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),

@@ -89,8 +89,8 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 
 const tries = 4
 
-// check compares kahn with the gates. A shape above its gate is measured again, for longer, before check fails. base is the hand-written
-// executor, with or without a clock.
+// check compares kahn's ratios with their gates. A shape above its gate is measured again, for longer, before check fails. base is the
+// hand-written executor, with or without a clock.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)

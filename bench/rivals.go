@@ -37,8 +37,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// The edges are added from the end to the beginning. For each edge the library looks for a cycle: it visits all descendants of the edge's
-	// target, and caches them until an edge below the target changes.
+	// The edges are added from the end to the beginning. For each edge the library visits all descendants of the edge's target to find a
+	// cycle. It caches the descendants until an edge among them changes. In this order the caches stay valid.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {

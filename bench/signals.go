@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// signals measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives, without observers and with an
-// effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for the status of every node
-// and computeds that read all predecessors. Then it measures the layer alone.
+// signals measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without observers, and
+// once with an effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for the status
+// of every node and computeds that read all predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -168,7 +168,8 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 	}, nil
 }
 
-// naiveRun is like stateRun, but has a signal for each node and computeds that read all predecessors, instead of a State.
+// naiveRun is like stateRun, but instead of a State it uses a signal for each node and computeds that read all
+// predecessors.
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
 	return func() error {

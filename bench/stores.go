@@ -119,7 +119,7 @@ func (s *slow) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// recorder wraps a store and records the commits that it applies.
+// recorder wraps a store and records the commits that the store has applied.
 type recorder struct {
 	store.Store
 	mu      sync.Mutex

@@ -61,7 +61,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 		r := &page.Runs[i]
 		err := check(r)
 		if err == nil && !b.DryRun {
-			if err = do(r); ctx.Err() != nil { // another call for this page handles the run again
+			if err = do(r); ctx.Err() != nil { // ctx has ended, and the next call for this page handles this run again
 				return report, bounded(context.Cause(ctx))
 			}
 		}
@@ -102,7 +102,7 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// looking returns the function that checks a run: check or, in a dry run, a function that also loads the run and passes its snapshot to look.
+// looking returns the function that checks a run. In a dry run this function also loads the run, and passes its snapshot to look.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -119,8 +119,8 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the plan of the run is a part of its graph, with a hash of
-// its own. So the map has several entries for a graph with triggers.
+// plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the run's plan contains a part of the graph and has a hash
+// of its own. So the map has several entries for a graph with triggers.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -182,9 +182,9 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 	})
 }
 
-// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run, as far
-// as they fit the graph, except the results of the given nodes and their descendants: see [kahn.Fork]. id maps the id of a run to the id of the
-// run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are options for the
+// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run that
+// fit the graph. It does not keep the results of the given nodes and their descendants: see [kahn.Fork]. id maps the id of a run to the id of
+// the run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are options for the
 // forks; a [kahn.Describe] applies to every fork.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
@@ -233,7 +233,8 @@ func guarded(f func() error) error {
 	}))
 }
 
-// bounded wraps an error of the host so that calls of errors.Is and errors.As return, and the method Error does not panic.
+// bounded wraps an error of the host. With the wrapper errors.Is and errors.As always end, and the method Error does not
+// panic.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The limits of a cache: it drops outputs that were not used for keptFor, and the oldest outputs beyond keptBytes in total.
+// keptFor and keptBytes limit a cache. The cache drops outputs that were not used for keptFor, and the oldest outputs
+// beyond keptBytes in total.
 const (
 	keptFor   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
@@ -118,7 +119,8 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 }
 
 // keyOfComposite returns a function that returns the values on which the output of a composite depends: the graph inside, the parameters of the
-// composite, and the inputs of the run that nodes inside name. Templates inside read these inputs whether or not the composite passes them on.
+// composite, and the inputs of the run that the texts of inner nodes name. Templates of inner nodes read these inputs whether or not the
+// composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -132,7 +134,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // the parameters of an item include the whole list, but its output depends on the list only if a node inside names the list
+	if n.Map == nil { // the parameters of an item include the whole list, but its output depends on the list only if an inner node names the list
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

@@ -219,7 +219,7 @@ type shape struct {
 	Else                 *shape
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It ignores the schemas true and false, which list no fields.
+// UnmarshalJSON implements json.Unmarshaler. UnmarshalJSON ignores the schemas true and false, which list no fields.
 func (s *shape) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return nil
@@ -235,7 +235,7 @@ var testShape = sync.OnceValue(func() (s shape) {
 	return s
 })
 
-// addUnknown reports fields, in a value and in the values below it, that the schema of tests does not list.
+// addUnknown checks a value and the values below it. It reports the fields that the schema of tests does not list.
 func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]

@@ -37,14 +37,16 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// write writes to the standard output, with visible escape sequences: even a file or a pipe may be shown on a terminal later.
+// write writes to the standard output. It makes escape sequences visible, because even a file or a pipe may be shown on a
+// terminal later.
 func (t *terminal) write(text string) {
-	_, _ = io.WriteString(t.out, visible(text)) // the output keeps the error
+	_, _ = io.WriteString(t.out, visible(text)) // t.out stores a write error
 }
 
-// writeJSON writes JSON to the standard output. It escapes control characters for terminals within the JSON, so that the values stay the same.
+// writeJSON writes JSON to the standard output. It replaces characters that control a terminal by JSON escapes, so that the values stay the
+// same.
 func (t *terminal) writeJSON(text string) {
-	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // the output keeps the error
+	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // t.out stores a write error
 }
 
 // output is the standard output. It stores the first write error, which the command reports when it ends.

@@ -30,7 +30,7 @@ func printCompletion(_ context.Context, t *terminal, args []string) int {
 	if !ok {
 		return t.refuse(unknown("shell", args[0], slices.Sorted(maps.Keys(completions()))))
 	}
-	_, _ = io.WriteString(t.out, script()) // the output keeps the error
+	_, _ = io.WriteString(t.out, script()) // t.out stores a write error
 	return exitOK
 }
 

@@ -65,8 +65,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// located returns the part of a value that violates the schema, the path of this part, and a message. For a missing field, at is the object that
-// lacks the field.
+// located returns the part of a value that violates the schema, the path of this part, and a message. If a field is missing, the first result is
+// the object that lacks the field.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")

@@ -38,7 +38,7 @@ The exit code is 0, 1 if the definition has problems or the standard output cann
 			}
 			picture := map[string]func(*kahn.Plan, *kahn.Result) string{"mermaid": drawing.Mermaid, "dot": drawing.DOT, "svg": drawing.SVG}[format](p, nil)
 			if output == "" {
-				_, _ = io.WriteString(t.out, picture) // the output keeps the error
+				_, _ = io.WriteString(t.out, picture) // t.out stores a write error
 			} else if err := os.WriteFile(output, []byte(picture), 0o644); err != nil {
 				return t.refuse(err)
 			}

@@ -61,7 +61,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// maxLine is the length in bytes at which a line of an output is broken.
+// maxLine is the length in bytes after which a long line of an output is split.
 const maxLine = 1 << 16
 
 // lines streams the lines of one output of a command, and keeps the last maxText bytes.
@@ -100,7 +100,7 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The caller holds l.mu; Emit does not block.
+// flush streams the line. The caller holds l.mu, as emit does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]

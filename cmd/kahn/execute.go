@@ -86,7 +86,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
 	defer stop()
-	go func() { // if the run is left, it ends without a change of its status
+	go func() { // Watch reports no change if the run is left, so the end of the run stops it
 		<-run.Done()
 		stop()
 	}()
@@ -106,7 +106,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	return run.Wait()
 }
 
-// asker answers waiting nodes: from the flags, or else by asking on the terminal.
+// asker answers waiting nodes. It takes the answers from the flags, or else asks on the terminal.
 type asker struct {
 	answers pairs
 	ask     bool
@@ -125,7 +125,7 @@ type line struct {
 // answer that the gate refuses. After the end of the input it asks no further questions.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed: the run is about to end their waits
+		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed, because the run is about to end their waits
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})
 		if len(waiting) == 0 {

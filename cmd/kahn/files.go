@@ -22,12 +22,12 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // an error does not matter after reading
+	defer func() { _ = f.Close() }() // an error of Close does not matter after reading
 	return limited(f, "the file "+c.Path)
 }
 
-// openFile opens a file for reading. It returns an error for a named pipe: opening a pipe blocks until another process opens it, even beyond the
-// timeout of the step.
+// openFile opens a file for reading. It returns an error for a named pipe, because opening a pipe blocks until another process opens it, even
+// beyond the timeout of the step.
 func openFile(path string) (*os.File, error) {
 	if err := refusePipe(path); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text of at most maxText bytes. Errors call the text `what`.
+// limited reads a text of at most maxText bytes. The error for a longer text uses `what` as the subject.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {
@@ -105,7 +105,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 		}
 		h := sha256.New()
 		_, err = io.Copy(h, &untilEnd{ctx, f})
-		_ = f.Close() // an error does not matter after reading
+		_ = f.Close() // an error of Close does not matter after reading
 		if err != nil {
 			return nil, err
 		}

@@ -121,8 +121,8 @@ func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	return nil
 }
 
-// take shows an event. It holds back the event of the run's end: the display shows no events after the end, but events of a redrive may
-// follow.
+// take shows an event. It holds back the event of the run's end, because the display shows no events after the end, but events of a
+// redrive may follow.
 func (f *follower) take(e event.Event) {
 	if f.end = nil; isEnd(&e) {
 		f.end = &e
@@ -159,7 +159,7 @@ func (f *follower) watch(ctx context.Context) {
 type lists struct {
 	mu    sync.Mutex // guards the fields below
 	known map[string]bool
-	asked bool      // whether there is such a map
+	asked bool      // whether a map has begun whose number of items the display does not know
 	after time.Time // when the store may be asked again
 }
 
@@ -233,7 +233,7 @@ func deep(nodes []kahn.SnapshotNode) iter.Seq[*kahn.SnapshotNode] {
 // watcher remembers what a follower has seen and reported about the process that performs the run.
 type watcher struct {
 	*follower
-	until time.Time // when the lease ends, by the last look
+	until time.Time // when the lease ends, as the follower last read it
 	heard time.Time // when the follower last saw that the lease was taken or renewed
 	seen  sight
 	lost  bool // whether the last note reported that the process is gone
@@ -246,7 +246,8 @@ type sight struct {
 	last   uint64 // the id of the last stored event
 }
 
-// look asks the store, and writes a note if a fact of the sight has changed. It reads the records of the run only to write a note.
+// look reads the lease, the status and the events of the run, and writes a note if a field of sight has changed. It reads the
+// records of the run only to write a note.
 func (w *watcher) look(ctx context.Context) error {
 	owner, until, err := w.db.ReadLease(ctx, w.id) // read before the status, since a run that has ended has no lease
 	if err != nil {
@@ -287,13 +288,13 @@ func (w *watcher) look(ctx context.Context) error {
 	return nil
 }
 
-// gone returns a note with the time since which the process of the run is gone, and shows this time on the screen.
+// gone returns a note that says since when the process of the run is gone. It also shows this time on the screen.
 func (w *watcher) gone(ctx context.Context) (string, error) {
 	row, err := w.db.Load(ctx, w.id)
 	if err != nil {
 		return "", err
 	}
-	nodes, _ := w.nodes(ctx) // if the state of the nodes cannot be read, the times in the row are all there is
+	nodes, _ := w.nodes(ctx) // if the state of the nodes cannot be read, LastSign uses only the times in the row
 	since := kahn.LastSign(row, nodes)
 	if w.heard.After(since) {
 		since = w.heard
@@ -374,7 +375,7 @@ func reportEnd(b *strings.Builder, n *kahn.SnapshotNode) {
 		fmt.Fprintf(b, "%s: %v: %s\n", screenText(n.ID), n.Status, screenText(fmt.Sprint(n.Cause.Err)))
 	case kahn.Skipped:
 		fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
-	default: // completed, since only a run that has ended is reported
+	default: // the node has completed, since reportEnd gets only nodes of ended runs
 	}
 	switch n.Compensation {
 	case kahn.CompensationFailed:

@@ -20,7 +20,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 		return send(syscall.SIGTERM)
 	}
 	return func() {
-		if kill != nil { // Run returns after Cancel has returned
+		if kill != nil { // kill is set, since Run returns after Cancel has returned
 			kill.Stop()
 		}
 		if cmd.Process != nil {
