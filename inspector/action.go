@@ -236,8 +236,8 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor returns the name of the client that makes the request. Events and results contain the name. It calls Actor once; if Actor panics, the name
-// is "".
+// actor returns the name of the client that makes the request. Events and results contain the name. The method `actor` calls the option Actor once;
+// if Actor panics, the name is "".
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""

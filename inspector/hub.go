@@ -112,7 +112,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// Each page that shows the run has the cursor of the run at the time when the page joined. earliest returns the earliest of these cursors.
+// earliest returns the earliest cursor of the pages that show the run. The cursor of a page is from the time when the page joined.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -58,10 +58,10 @@ type Options struct {
 	// Runner performs the runs of this process. The page shows the Runner's unfinished runs live, and the ended runs that the Runner still
 	// remembers.
 	Runner *kahn.Runner
-	// Store contains runs of other processes, and runs that the Runner has forgotten. For such a run, the page shows the state that the store has.
-	// If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state from
-	// this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if the Store
-	// is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
+	// Store contains runs of other processes, and runs that the Runner has forgotten. For such a run, the page shows the state that the store has. If
+	// the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state from this
+	// snapshot. An operator may act on a run of another process. If the Store is a [Controller], the handler then calls its methods. Otherwise, if the
+	// Store is a store.Inbox, the handler posts a request. Nil: no such runs are shown.
 	Store store.Admin
 	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs their runs. A run without a Workflow is shown
 	// without edges, and this process does not continue it.
@@ -69,23 +69,23 @@ type Options struct {
 	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with which the
 	// runs were stored. A value that the Codec cannot decode is shown in its stored form. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's
-	// text. The handler calls it with View for each request, and with every further Action that the request needs. The query parameter
-	// "run" is the id of the run, and "path" the path of the node. The body of a redrive may name further nodes of that run. For a list,
-	// Authorize is called once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows
-	// everything to requests with the Token.
+	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's text. The
+	// handler calls it with View for each request, and with every further Action that the request needs. The query parameter "run" is the id of the
+	// run, and the parameter "path" is the path of the node. The body of a redrive may name further nodes of that run. For a list, Authorize is called
+	// once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
 	// Visible decides whether a client may know of a run, which may be another tenant's. Lists, counts and streams leave out hidden runs, and a
 	// request for a hidden run gets the response for an unknown run. If Visible is set, schedules and the counts of queues without workers are not
-	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should be fast;
-	// if it panics, the run is hidden. Nil: clients that may View know of all runs.
+	// shown at all, since they concern all runs. The handler calls Visible for each run and request, so Visible should be fast. Several goroutines
+	// call it. If Visible panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
 	// Token is the secret that clients need if Authorize is nil. Clients on this machine need the Token, too, because requests that come
 	// through a local proxy look as if they came from this machine. The page reads the token from a link that ends in #token=TOKEN, or asks
 	// the user; a cookie then admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16
 	// bytes. If Token is empty, Handler generates a token and writes it to Log.
 	Token string
-	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
+	// Actor returns the name of the client that makes a request. Events, results and the audit log contain the name. If Actor is nil, they contain no
+	// name.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before encoding,
 	// and must not change the value. Nil: clients that may ViewData see everything.
@@ -126,7 +126,7 @@ type Value struct {
 	Kind ValueKind
 	// Name is the name of the parameter if Kind is Input. For Answer and Label, see the comments of these constants.
 	Name string
-	// Value is the value itself. For an Error it is the text of the error, and for a Line the text of the line.
+	// Value is the value itself. For an Error it is the text of the error, and for a Line it is the text of the line.
 	Value any
 }
 

@@ -335,8 +335,8 @@ func (c *call) endLine(at time.Time, p event.RunEnd) string {
 	return joined(line, p.Request.String())
 }
 
-// continuedLater is the least time between the first start of a run and the time at which it was continued that counts as more than imprecise
-// clocks.
+// If a run first started more than continuedLater before its last process started it, the run was continued. A smaller difference may come from
+// imprecise clocks.
 const continuedLater = 10 * time.Millisecond
 
 // lasted returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
@@ -402,17 +402,18 @@ type span struct {
 
 type timelineReply struct {
 	// Start is the time from which all other times count: the beginning of the run, or the time of the first kept event if this event came earlier.
-	// Now is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its process, the time at
-	// which that process was last heard of.
+	// Now is the end of the timeline. It is the current time, or the end of a run that has ended. For a stored run that has lost its process, it is
+	// the time at which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
-	// Remaining is about how long after Now a live run will end. It is nil if that is not known, or if the run waits, or will wait, for an answer.
+	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if that is not known, or if the run waits, or will wait,
+	// for an answer.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
-	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, the run will end after Remaining or
-	// later.
+	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
+	// left.
 	Late  *float64 `json:"late_ms,omitempty"`
 	Spans []span   `json:"spans"` // in the order of their starts
-	// Memoized is the number of nodes that took their outputs from earlier runs: they had no attempts.
+	// Memoized is the number of nodes that took their outputs from earlier runs. These nodes had no attempts.
 	Memoized int `json:"memoized,omitempty"`
 	// Truncated means that Spans lacks attempts of the run.
 	Truncated bool   `json:"truncated,omitempty"`

@@ -302,7 +302,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// The function `observes` reports whether a node is a cleanup node or the end node, which run however their predecessors end.
+// The function `observes` reports whether a node is a cleanup node or the end node. Such a node runs in any case, even if its predecessors fail.
 func observes(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {
@@ -312,8 +312,8 @@ func observes(plan *kahn.Plan, id string) bool {
 	return n.Cleanup || n.Kind == kahn.KindEnd
 }
 
-// fate returns the state of an edge: open, taken or dead. The result of the edge's source is given, and what the function observes returned for the
-// edge's target. For an edge that waits for success, a tolerated failure counts as success.
+// fate returns the state of an edge: open, taken or dead. The argument `from` is the result of the edge's source, and `observed` says whether the
+// edge's target is a cleanup node or the end node. For an edge that waits for success, a tolerated failure counts as success.
 func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"

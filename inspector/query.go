@@ -48,7 +48,7 @@ func (q query) text(name string) string {
 	return ""
 }
 
-// parseQuery reads a query according to a route's parameters. It returns an error if the query has another parameter.
+// parseQuery reads a query according to a route's parameters. It returns an error if the query has a parameter that the route does not have.
 func parseQuery(params []param, raw string) (query, error) {
 	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
 	all, err := url.ParseQuery(raw)

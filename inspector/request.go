@@ -13,9 +13,9 @@ import (
 )
 
 // Controller is a store with methods that signal and stop its runs, whichever process performs them. If Options.Store is a Controller, like
-// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done or refused what the
-// method asks for. Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the
-// errors of kahn.Run.AbortAll. The error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
+// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done or refused what the method
+// asks for. Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the errors of
+// kahn.Run.AbortAll. If the run does not exist, the error matches kahn.ErrUnknownRun. If the run has ended, the error matches kahn.ErrFinished.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
@@ -73,7 +73,7 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 }
 
 // The method `first` is called after the answer `own` was posted. It returns an error if another answer to the same node was posted earlier and the
-// run has not applied that answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its
+// run has not applied that answer yet. Without this check, the client would get no error, since the run refuses `own` only later, when it reads its
 // requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
@@ -212,8 +212,8 @@ type requestRow struct {
 	Compensations undoMode            `json:"compensations,omitempty"`
 	Status        store.RequestStatus `json:"status"`
 	Posted        string              `json:"posted"`
-	// For clients that may view_data: who made the request, and why; the answer of a signal; and why the request was
-	// refused.
+	// By names who made the request, and Comment says why. Value is the answer of a signal, and Refused says why the request was refused. All four are
+	// only for clients that may view_data.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Value   *value `json:"value,omitempty"`

@@ -29,7 +29,7 @@ type route struct {
 	open         bool // whether the endpoint needs neither a token nor a key
 }
 
-// Parameters that several routes have.
+// These are the parameters that several routes have.
 var (
 	runParam    = param{Name: "run", Required: true, Note: "id of the run"}
 	pathParam   = param{Name: "path", Required: true, Note: "path of the node, such as S/x, M[2] or L#1/x"}
@@ -208,7 +208,7 @@ func (c *call) mayViewData() bool {
 	return *c.data
 }
 
-// reply responds with JSON. The response to a GET has an ETag, and no body if the client already has it.
+// reply responds with JSON. The response to a GET has an ETag. If the client already has the body, it is left out.
 func (c *call) reply(status int, answer any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)

@@ -74,8 +74,8 @@ type runRow struct {
 	Ended     string `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Remaining is about how long a live run will still take, without waits for answers; nil if that is not known. RemainingWaits means that
-	// a node that has not ended waits for an answer, or is a gate.
+	// Remaining is an estimate of the time until a live run ends, without waits for answers; nil if that is not known. RemainingWaits means that a
+	// node that has not ended waits for an answer, or is a gate.
 	Remaining      *float64 `json:"remaining_ms,omitempty"`
 	RemainingWaits bool     `json:"remaining_waits,omitempty"`
 	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
@@ -84,8 +84,7 @@ type runRow struct {
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
 	// performs.
 	Gone string `json:"gone,omitempty"`
-	// Counts maps each status to the number of the graph's nodes in it. Nodes is the number of all nodes, and Done the number of ended
-	// nodes.
+	// Counts maps each status to the number of the graph's nodes in it. Nodes is the number of all nodes, and Done is the number of ended nodes.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
 	Done   int            `json:"done"`
@@ -109,7 +108,7 @@ type runRow struct {
 	Note   string `json:"note,omitempty"`
 	// Requests are the last few requests that a stored run has not applied yet or has refused.
 	Requests []requestRow `json:"requests,omitempty"`
-	// CanContinue means that this process can continue the stored run, for example when somebody answers the run's last question.
+	// CanContinue means that this process can continue the stored run, for example when the last gate of the run is answered.
 	CanContinue bool `json:"can_continue,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
