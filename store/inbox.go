@@ -41,11 +41,11 @@ type Inbox interface {
 	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
-	// WatchRequests calls the function "arrived" with the id of a run that has waiting requests: when the watch begins, and whenever a request is
-	// posted. A request of this process is reported at once. A request of another process is reported within the interval at which the store
-	// polls, which the store documents. An empty run means any run. The store may also call the function for a run without waiting requests, and
-	// from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call of "arrived" may still run
-	// after that.
+	// WatchRequests calls the function "arrived" with the ids of runs that have waiting requests. It does so when the watch begins, and whenever a
+	// request is posted. If this process has posted the request, the call comes at once. If another process has posted it, the call comes within the
+	// store's polling interval. If the argument "run" is "", the watch covers all runs. The store may also call the function for a run without
+	// waiting requests, and from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call of
+	// "arrived" may still run after that.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -64,7 +64,7 @@ var (
 // Request is a signal, the cancel of a run or a node, a redrive, or the store's answer to an await, see [Awaiter]. kahn.PrepareSignal
 // makes a signal and encodes its value, and kahn.PrepareRedrive makes a redrive.
 type Request struct {
-	// ID identifies the request among the requests for the run. Posting it again with the same Kind, Node and Value changes nothing.
+	// ID identifies the request among the requests for the run. A second post with the same ID, Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
 	// Node names the node. For a KindSignal it is the path or the token of a waiting node, as in Run.Signal. For a KindCancelNode it is the id
@@ -108,7 +108,7 @@ func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames
 type PostedRequest struct {
 	Request
 	Number uint64        `json:"number"` // the position of the request among the requests of the run, from 1
-	Posted time.Time     `json:"posted"` // by the clock of the store, kept at least to the millisecond
+	Posted time.Time     `json:"posted"` // the time of the post by the store's clock, exact to a millisecond or better
 	Status RequestStatus `json:"status"`
 	// Refused says why a request was refused, as the text of an error.
 	Refused string `json:"refused,omitempty"`
@@ -121,7 +121,7 @@ type RequestStatus uint8
 const (
 	RequestWaiting RequestStatus = iota // no commit has answered the request
 	RequestApplied                      // the run has applied the request
-	RequestRefused                      // the run has refused the request, or has ended
+	RequestRefused                      // the run has refused the request, or has ended without an answer to it
 )
 
 var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting", "applied", "refused")
@@ -150,8 +150,8 @@ type Redriving struct {
 	Anew            bool `json:"anew,omitempty"`
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
-	// With the next two fields a redrive repeats no nodes. RepeatCompensations repeats compensations that have failed; CompensatedByHand records
-	// that the effects of nodes were undone by hand.
+	// A redrive with RepeatCompensations or CompensatedByHand repeats no nodes. RepeatCompensations repeats compensations that have failed.
+	// CompensatedByHand records that somebody has undone the effects of nodes by hand.
 	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }
@@ -171,8 +171,8 @@ func (r *Request) Redriving() (what Redriving, err error) {
 	return what, nil
 }
 
-// Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind. A KindSignal also
-// needs a Node and a Value, and a KindCancelNode a Node. A KindRedrive may have a Value. The Value must be JSON, and the other texts UTF-8.
+// Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind. A KindSignal also needs
+// a Node and a Value, and a KindCancelNode needs a Node. A KindRedrive may have a Value. The Value must be JSON, and the other texts UTF-8.
 func (r *Request) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -202,8 +202,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Judge decides whether a store writes a request that is posted for a run. The parameter "stored" is the run's request of the same id, nil if
-// there is none. It is for implementations of [Inbox].
+// Judge decides whether a store writes a request that is posted for a run. The parameter "stored" is the run's request of the same id, nil if there
+// is none. Judge is for implementations of [Inbox].
 func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	switch {
 	case stored != nil && (stored.Kind != r.Kind || stored.Node != r.Node || !SameInputs(stored.Value, r.Value)):
@@ -233,9 +233,9 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	return true
 }
 
-// Settle sets Status and Refused. The parameter "taken" is the number of the last answered request of the run. The parameter "answer" is the
-// Refused of the [TakenRequest] that answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits.
-// If its Number is not above taken, r was refused because the run has ended. It is for implementations of [Inbox].
+// Settle sets Status and Refused. The parameter "taken" is the number of the last answered request of the run. The parameter "answer" is the Refused
+// of the [TakenRequest] that answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits. If its
+// Number is not above taken, r was refused because the run has ended. Settle is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

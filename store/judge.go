@@ -11,8 +11,8 @@ import (
 // [Store]. An implementation checks the lease before it calls Judge. Afterwards it writes the rest of the commit: the records of nodes, the
 // Spec, the Run, the Status and WakeAt.
 //
-// sequence and status are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State of a node,
-// a zero State if none is stored. If it is called again for the same node, it returns the copy that Judge has changed. A store keeps the
+// The parameters "sequence" and "status" are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State of
+// a node, a zero State if none is stored. If it is called again for the same node, it returns the copy that Judge has changed. A store keeps the
 // States if the answer is AppliedNow, and drops them otherwise. Judge uses the result of the function until it calls the function again.
 func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
 	switch {

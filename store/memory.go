@@ -97,7 +97,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	x.Posted, x.Taken = 0, 0
 	x.refer(r.BlobKeys())
 	if old := m.runs[r.ID]; old != nil {
-		x.lease, x.expires = old.lease, old.expires // the old lease has ended; the next epoch must be higher
+		x.lease, x.expires = old.lease, old.expires // the ended lease is kept, so that the next lease has a higher epoch
 		m.leave(old)
 		m.withdrawAll(old)
 	}
@@ -105,7 +105,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	return x
 }
 
-// leave records the blobs of a run that is removed or replaced.
+// leave keeps the keys of the blobs of a run that is removed or replaced, so that Prune can remove the blobs.
 func (m *Memory) leave(r *memoryRun) {
 	if m.blobs == nil {
 		m.blobs = map[string]bool{}
@@ -135,7 +135,7 @@ func (r *memoryRun) next(key string) *State {
 	return &r.changes[n.staged-1].next
 }
 
-// apply makes the staged changes of a commit the state of the nodes, and stores the commit's records of nodes.
+// apply writes the staged changes of a commit to the nodes, and stores the commit's records of nodes.
 func (r *memoryRun) apply(c *Commit) {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].State = r.changes[i].next

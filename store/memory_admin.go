@@ -27,7 +27,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	return m.mu.Unlock, nil
 }
 
-// head returns the run without its record and nodes.
+// head returns the run without its record, events and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
 	head.Record, head.Events, head.Labels, head.Usage = nil, nil, maps.Clone(r.Labels), maps.Clone(r.Usage)
@@ -67,7 +67,7 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	return m.create(&n)
 }
 
-// create is Create of a run that was checked. The caller holds m.mu.
+// create does what Create does after its checks. The caller holds m.mu.
 func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {

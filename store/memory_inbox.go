@@ -137,7 +137,7 @@ func (m *Memory) WatchRequests(run string, arrived func(run string)) (stop func(
 	return stop
 }
 
-// waiting returns the ids of runs with waiting requests: of the given run alone, or of all runs if run is "".
+// waiting returns the ids of the runs that have waiting requests. If the parameter "run" is not "", it considers only that run.
 func (m *Memory) waiting(run string) (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

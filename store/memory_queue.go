@@ -25,7 +25,7 @@ type server struct {
 // over reports whether the run has ended and no redrive waits for it.
 func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
 
-// due returns when a run becomes due. ok is false if the run is over, or if the run waits for an answer and has no WakeAt.
+// due returns when a run becomes due. The result "ok" is false if the run is over, or if the run waits for an answer and has no WakeAt.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
 	case r.over():

@@ -17,15 +17,15 @@ import (
 // QueueStore is an [Admin] over which processes share runs. Each process announces the queues that it serves, and asks for due runs in them.
 // [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Runner.Serve needs it.
 //
-// A run is due if it has not ended, is not leased, and need not wait: its status is RunRunning; or its WakeAt has passed; or its status is
-// RunPending and it has no WakeAt. A run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock decides.
+// A run that has ended or is leased is not due. Any other run is due if its WakeAt has passed or its status is RunRunning. It is also due if its
+// status is RunPending and it has no WakeAt. As an exception, a run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock
+// decides.
 type QueueStore interface {
 	Admin
-	// Due returns due runs of the given queues, in turns of their keys: the first run of each key, then the second run of each key, and so on.
-	// The runs of one key are sorted by priority, highest first, then by the time since which they have been due, then by id. Within a turn,
-	// keys are in the order of their latest turns, see [TurnStore], the oldest first. Keys that have had no turn come before all others, in the
-	// order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are due: then Next
-	// is zero.
+	// Due returns due runs of the given queues, in rounds: the first run of each key, then the second run of each key, and so on. The runs of one key
+	// are sorted by priority, highest first, then by the time since which they have been due, then by id. In each round the key whose latest turn is
+	// the oldest comes first, see [TurnStore]. Keys that have had no turn come before all others, in the order of their runs. Runs have the fields
+	// that List returns. If many keys have due runs, a page may have fewer runs than q.Limit although more runs are due. Then Next is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
@@ -44,13 +44,13 @@ type DueNotifier interface {
 	NotifiesDue() bool
 }
 
-// TurnStore is a [QueueStore] that records the turns of keys, and counts the leased runs of each key. [Memory], store/sqlite and
-// store/postgres implement it; any other store has turns only within each page of Due, and no bounds for keys.
+// TurnStore is a [QueueStore] that records the turns of keys, and counts the leased runs of each key. [Memory], store/sqlite and store/postgres
+// implement it; in any other store keys take turns only within each page of Due, and cannot have bounds.
 type TurnStore interface {
 	QueueStore
-	// AcquireTurn is Acquire of a stored run with the key t.Key, and makes this the latest turn of the key. The error matches [ErrKeyFull] if
-	// t.Most is above zero and at least t.Most other unended runs of the key are leased. It matches [ErrUnknownRun] if the run has another key
-	// or is not stored. Of two concurrent calls the second sees the lease of the first.
+	// AcquireTurn acquires a stored run with the key t.Key as Acquire does, and records this acquisition as the latest turn of the key. The error
+	// matches [ErrKeyFull] if t.Most is above zero and at least t.Most other unended runs of the key are leased. It matches [ErrUnknownRun] if the
+	// run has another key or is not stored. If two calls are concurrent, the second one sees the lease of the first.
 	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
 	// LeasedKeys returns for each key how many of its unended runs are leased. The key "" is left out.
 	LeasedKeys(ctx context.Context) (map[string]int, error)
@@ -62,7 +62,7 @@ type Turn struct {
 	Most int // how many runs of the key may be leased at once; 0 means any number
 }
 
-// KeyFull returns the error that refuses a run because its key has as many leased runs as it may have. It is for implementations of [TurnStore].
+// KeyFull returns the error that refuses a run because its key has as many leased runs as it may have. KeyFull is for implementations of [TurnStore].
 func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
@@ -75,13 +75,13 @@ var ErrNewerSchema = errors.New("the schema of the store is newer than this prog
 // process. An error of store/sqlite's Acquire that matches ErrOwnerInUse also matches [ErrLeased].
 var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
-// OwnerInUse returns the error that refuses an owner because another process uses its name. It is for implementations of [Store] and
+// OwnerInUse returns the error that refuses an owner because another process uses its name. OwnerInUse is for implementations of [Store] and
 // [QueueStore].
 func OwnerInUse(owner string) error {
 	return fmt.Errorf("%w: %s: each needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
 }
 
-// Queue identifies the workflow, and its version, that a process needs in order to perform a run.
+// Queue identifies a version of a workflow. Only a process that has this version can perform the runs of the queue.
 type Queue struct {
 	Workflow string // the name of the graph
 	Plan     string // the hash of the plan; "" for runs that were created without one
@@ -103,8 +103,8 @@ type DueQuery struct {
 	Limit  int      // how many runs at most; 0 means DefaultPage
 }
 
-// Check completes the query: it sets Limit, sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the query makes no
-// sense. It is for implementations of [QueueStore].
+// Check completes the query: it sets Limit, sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the query makes no sense.
+// Check is for implementations of [QueueStore].
 func (q *DueQuery) Check() (err error) {
 	q.Limit, err = limit(q.Limit)
 	q.Queues = uniqueQueues(q.Queues)
@@ -120,10 +120,10 @@ func uniqueQueues(list []Queue) []Queue {
 // DuePage is the answer to a DueQuery.
 type DuePage struct {
 	Runs []Run
-	// Next is the time until a run of the queues that is not in Runs becomes due, as far as is known now. It is zero if such a run is due
-	// already, and negative if none becomes due by itself. A leased run counts as due when its lease runs out.
+	// Next is the time until the next run that is not in Runs becomes due, as far as the store knows. It is zero if such a run is due already, and
+	// negative if no such run becomes due by itself. A leased run counts as due when its lease runs out.
 	Next time.Duration
-	// Keyed is set if one of the queues has a run with a key: turns must then be recorded, see [TurnStore].
+	// Keyed is set if one of the queues has a run with a key. The caller then acquires runs with AcquireTurn if the store is a [TurnStore].
 	Keyed bool
 }
 
@@ -165,8 +165,8 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 	}
 }
 
-// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it keeps
-// only the first `each` runs of a key, since runs that were not read may come before the others. The result "cut" says whether inTurns has left
+// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it keeps only the
+// first `each` runs of a key, since a run that was not read may come before the later runs of the key. The result "cut" says whether inTurns has left
 // out a run.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
@@ -209,7 +209,7 @@ type Announcement struct {
 }
 
 // Check completes the announcement: it sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the announcement makes no
-// sense. It is for implementations of [QueueStore].
+// sense. Check is for implementations of [QueueStore].
 func (a *Announcement) Check() error {
 	switch {
 	case a.Process == "":
@@ -231,7 +231,7 @@ func (a *Announcement) Check() error {
 type QueueState struct {
 	Queue
 	Runs int // how many runs of the queue have not ended, or have a waiting redrive
-	// Due is when the run that has been due for longest became due. If no run is due, it is when the first run becomes due, or zero if all
+	// Due is the time since which a run of the queue has been due. If no run is due, Due is the time when the next run becomes due, or zero if all
 	// runs wait for an answer.
 	Due time.Time
 	// Live is set if a living process has announced that it serves the queue.

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, one row each. [Memory], store/sqlite and store/postgres implement it;
-// other stores need not. The host, usually the module schedule, gives a schedule its meaning: a store does not read the definition.
+// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, one row each. [Memory], store/sqlite and store/postgres implement it; other
+// stores need not. The host, usually the module schedule, gives a schedule its meaning. A store does not read the definition.
 //
-// [Admin].Prune does not remove the run that a schedule names as its Tick.
+// [Admin].Prune does not remove the run whose id is the Tick of a schedule.
 type ScheduleStore interface {
 	QueueStore
 	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name. It also returns the time by the
@@ -26,8 +26,8 @@ type ScheduleStore interface {
 	// Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, with one
 	// exception: if the store did not answer, it may have stored the schedule.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
-	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if revision differs from
-	// the stored revision.
+	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the parameter "revision" differs
+	// from the stored revision.
 	RemoveSchedule(ctx context.Context, name string, revision uint64) error
 }
 
@@ -55,7 +55,7 @@ type ScheduleState struct {
 	Busy  bool // the run Active has not ended, and has begun or is leased
 }
 
-// Check returns an error that matches [machine.ErrBadValue] if the schedule makes no sense. It is for implementations of [ScheduleStore].
+// Check returns an error that matches [machine.ErrBadValue] if the schedule makes no sense. Check is for implementations of [ScheduleStore].
 func (s *Schedule) Check() error {
 	for _, text := range []string{s.Name, s.Tick, s.Active} {
 		if !utf8.ValidString(text) {
@@ -71,8 +71,8 @@ func (s *Schedule) Check() error {
 	return nil
 }
 
-// Changed returns the error that refuses a schedule because its revision differs from the stored revision. The argument "stored" is 0 if the
-// schedule is not stored. It is for implementations of [ScheduleStore].
+// Changed returns the error that refuses a schedule because its revision differs from the stored revision. The argument "stored" is 0 if the schedule
+// is not stored. Changed is for implementations of [ScheduleStore].
 func (s *Schedule) Changed(stored uint64) error {
 	return fmt.Errorf("%w: %s: revision %d is stored, not %d", ErrScheduleChanged, foreign.Quote(s.Name), stored, s.Revision)
 }

@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// ErrSealed is returned for a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
+// ErrSealed is returned for a value that cannot be encrypted or decrypted, because its key is unknown or the stored value was changed.
 var ErrSealed = errors.New("the value cannot be opened")
 
 // Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
@@ -22,18 +22,18 @@ var ErrSealed = errors.New("the value cannot be opened")
 // the store therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of
 // n different values share a nonce with a probability of about n²/2⁹⁷.
 //
-// A value does not say to which node or run it belongs: a writer to the store can replace one value by another unnoticed. The results of
-// sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
+// A value does not say to which node or run it belongs. So somebody who can write to the store can replace one value by another, and no reader
+// notices. The results of sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
-	// Keys are the keys by name, of 32 bytes each. Each value names the key under which it was written. To replace a key, add the new one, make
-	// it Current, and remove the old one when no run needs it any more.
+	// Keys maps names to keys of 32 bytes each. A stored value contains the name of its key. To replace a key, add the new one, make it Current, and
+	// remove the old one when no run needs it any more.
 	Keys map[string][]byte
 	// Current is the name of the key under which values are written.
 	Current string
 	// Plain allows reading values that were written without encryption. Use it while a store changes over to Sealed.
 	Plain bool
-	// EventsInClear allows events to be stored in the clear. Events contain what steps emit and log, answers, and the texts of errors. Without
+	// EventsInClear allows events to be stored without encryption. Events contain what steps emit and log, answers, and the texts of errors. Without
 	// EventsInClear, runs with this codec do not store their events.
 	EventsInClear bool
 }

@@ -23,7 +23,7 @@ func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
 	return s.readHead(ctx, s.pool, id)
 }
 
-// HeadTx is Head in the program's own transaction, without a timeout. The transaction remains usable after an ErrUnknownRun.
+// HeadTx does the same as Head in a transaction of the program, without a timeout. The transaction remains usable after an ErrUnknownRun.
 func (s *Store) HeadTx(ctx context.Context, tx pgx.Tx, id string) (*store.Run, error) {
 	return s.readHead(ctx, tx, id)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit that begins a wait, or ends an awaited run, has its own transaction, in which it stores, answers and removes awaits. The code calls
-// this "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. These rules
-// ensure that of two concurrent commits one always reads what the other has written:
+// A commit that begins a wait, or ends an awaited run, has its own transaction, in which it stores, answers and removes awaits. The code calls this
+// "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. Because of the following
+// rules, at least one of two concurrent commits reads what the other has written:
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement for a
 //     batch of commits does not end a marked run, see commitText. Only executeParts writes such an end, and answers the awaits

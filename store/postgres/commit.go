@@ -24,7 +24,7 @@ type commit struct {
 	// The fields below are set while the commit is performed.
 	run   *run
 	stage *stage
-	apart bool     // the commit ends the run, and needs its own statement: another transaction has locked the run, or other runs await its end
+	apart bool     // the commit ends the run and needs its own statement, because other runs await the end or another transaction has locked the run
 	told  []string // the runs to which the commit has posted answers
 	blobs []string // the keys of the blobs to which the commit refers
 }
@@ -45,7 +45,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	return made.arg.applied, nil
 }
 
-// maxMessage is how many bytes of data a statement may have: the server takes less than 1 GB in one message.
+// maxMessage is how many bytes of data a statement may have. A message to the server must be smaller than 1 GB.
 const maxMessage = 900_000_000
 
 // checkSize refuses a commit with a statement that would be too large. Nodes and events can be written in parts, so checkSize compares the
@@ -185,7 +185,7 @@ func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {
 		var err error
-		// The statement checks whether the requests that the commit answers were posted: requests may have come after the run was loaded.
+		// Requests may have been posted after the run was loaded. So the statement checks whether the requests that the commit answers were posted.
 		if m.stage, m.applied, err = m.run.judge(&m.c, math.MaxUint64); err == nil && m.applied == store.AppliedNow {
 			return true
 		}
@@ -220,8 +220,8 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes staged commits. Its statement has the given parts, and the parts that the commits need. It returns two sets of run numbers: the
-// runs whose commits were written, and the runs whose commits were left out because another transaction had locked the run.
+// execute writes staged commits. Its statement has the parts that the parameter "parts" contains, and those that the commits need. It returns two
+// sets of run numbers: the runs whose commits were written, and the runs whose commits were left out because another transaction had locked the run.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows

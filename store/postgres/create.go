@@ -26,10 +26,10 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx is Create in the program's own transaction in the database of the store: the run exists once the transaction is committed. If
-// CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains
-// usable. A call that creates or acquires a run of the same id waits until the transaction has ended. If that call acquires the run, the
-// other acquisitions of its process wait, too, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
+// CreateTx does the same as Create in a transaction of the program in the store's database. The run exists once the transaction is committed. If
+// CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains usable. A call
+// that creates or acquires a run of the same id waits until the transaction has ended. If that call acquires the run, other acquisitions by the same
+// process wait, too, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -38,7 +38,7 @@ func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store
 	return stored, created, about("create", n.ID, err)
 }
 
-// create is Create over a pool or a transaction.
+// create does what Create and CreateTx do, in a pool or in a transaction.
 func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store.Run, bool, error) {
 	return s.place(ctx, db, n, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore})
 }
@@ -46,7 +46,8 @@ func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store
 // noVersion is a version that no row ever has.
 const noVersion = "0"
 
-// place writes a run if n may be created, and returns the stored run. If the run has changed since it was judged, place judges it again.
+// place writes a run if n may be created, and returns the stored run. If the stored run changes between this decision and the write, place decides
+// again.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
 	if err := errors.Join(checkTexts(r.ID), checkSpec(&r.Spec)); err != nil {
 		return nil, false, err
@@ -113,8 +114,7 @@ events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CR
 SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
 
-// notified is the expression that notifies listening stores of the run r: r is due or may be due soon, or has a request. See
-// [Store.NotifiesDue].
+// notified is the expression that notifies listening stores that the run r is due, may be due soon, or has a request. See [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
 // put writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.

@@ -17,9 +17,9 @@ import (
 var _ store.GrantStore = (*Store)(nil)
 
 const (
-	// grantsPause is the time between two removals of expired limits, and how long a limit must have been expired.
+	// A Store removes expired limits at most once per grantsPause. It removes only limits that expired at least grantsPause ago.
 	grantsPause = time.Minute
-	// grantsTries is how often Grant begins anew if a limit was removed meanwhile.
+	// grantsTries is how many times Grant tries if a limit is removed at the same time.
 	grantsTries = 5
 )
 
@@ -72,7 +72,7 @@ func (s *Store) removeGrants(ctx context.Context) error {
 	return err
 }
 
-// grant is Grant in one transaction.
+// grant makes one try of Grant, in one transaction.
 func (s *Store) grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) (answers []store.Granted, err error) {
 	answers = make([]store.Granted, len(requests))
 	if len(requests) == 0 {

@@ -91,14 +91,14 @@ func collides(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "23505"
 }
 
-// PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed, the request is stored,
-// and the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll. This is also true of the
-// Store whose PostTx was called. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
+// PostTx does the same as Post in a transaction of the program in the store's database. When the transaction is committed, the request is stored, and
+// the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll. This is also true of the Store
+// whose PostTx was called. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
 // transaction remains usable.
 //
-// PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the
-// transaction shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for
-// example by id. The call has no timeout of its own: the context bounds it.
+// PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the transaction
+// shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for example by id. The
+// call has no timeout other than that of the context.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if err = errors.Join(q.Check(), s.check(ctx)); err == nil && storable(run) {
 		// The posting statement begins after the lock is taken, so it sees the requests of other transactions.
@@ -111,7 +111,7 @@ func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Reque
 	return posted, about("post for", run, err)
 }
 
-// post is Post over a pool or a transaction.
+// post does what Post and PostTx do, in a pool or in a transaction.
 func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Request) (posted bool, err error) {
 	if !storable(id) {
 		return false, store.ErrUnknownRun
@@ -227,10 +227,10 @@ type lookout struct {
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// The statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended: the next look
-// begins with its requests, which this look may not see yet. allWaiting finds all runs with waiting requests, by an index that has no other runs.
-// newWaiting finds the runs for which transaction $1 or a later one has posted a waiting request, and the runs with waiting requests among the ids
-// $2.
+// These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. The
+// requests that it posts may become visible only later, so the next look begins with them. allWaiting finds all runs with waiting requests, by an
+// index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has posted a waiting request, and the runs with
+// waiting requests among the ids $2.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
@@ -260,7 +260,8 @@ func (l *lookout) look(ctx context.Context, asked notify.Question) (found []noti
 	return found, false, err
 }
 
-// The pauses of the listener: before it connects again, and before it checks whether its connection is alive.
+// The listener pauses between minListenPause and maxListenPause before it connects again. It checks after listenAlive without a notification whether
+// its connection is alive.
 const (
 	minListenPause = 100 * time.Millisecond
 	maxListenPause = 5 * time.Second
@@ -292,7 +293,7 @@ func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listene
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // an error does not matter: the server ends the connection
+		_ = conn.Close(closing) // an error does not matter, because the server ends the connection
 	}()
 	if _, err := conn.Exec(opening, "LISTEN "+channel(s.schema)); err != nil {
 		return false

@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
 	}
-	defer s.workers.Done() // deferred, so that Close waits until the lease is remembered, and then gives it back
+	defer s.workers.Done() // Close waits for this call, so Close finds the remembered lease and gives it back
 	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
 	if err := s.acquire(ctx, c); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -54,8 +54,8 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	if err := s.complete(ctx, c.arg); err != nil { // if the run cannot be loaded, this process must not keep its lease
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		// The lease is not given back through s.renewals, as Release does, because Close may have closed that line. If the statement fails,
-		// the lease runs out.
+		// Release gives leases back through the line s.renewals. Close may have closed that line, so this call executes the statement itself. If the
+		// statement fails, the lease runs out.
 		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows)
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return c.arg.run.lease, c.arg.stored, nil
 }
 
-// acquireWithin acquires a run of a key that has a bound. It waits for the key in a separate statement: the next statement sees the leases
+// acquireWithin acquires a run of a key that has a bound. It waits for the key in a separate statement, so that the next statement sees the leases
 // that other processes have taken meanwhile.
 func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
 	if err := checkTexts(c.run, c.arg.owner); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	return err
 }
 
-// whoHolds returns the error for a run whose lease another owner has, or that does not have the given key.
+// whoHolds returns the error for a run that was not acquired: another owner has its lease, or the run does not have the given key.
 func (s *Store) whoHolds(ctx context.Context, id string, key *string) error {
 	var owner, has string
 	there := false
@@ -255,8 +255,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If it has not changed some leases,
-// it also returns the runs whose leases have not expired: other transactions must have locked the rows of these runs.
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If it could not change some of the
+// leases, it also returns the runs whose leases have not expired. Their rows are locked by other transactions.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil
@@ -277,7 +277,7 @@ func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows
 	return done, lasting, err
 }
 
-// releaseAll gives back all known leases. It leaves out locked runs, whose leases run out.
+// releaseAll gives back all known leases. If another transaction has locked the row of a run, releaseAll lets the lease of that run expire.
 func (s *Store) releaseAll() error {
 	var rows leaseRows
 	s.mu.Lock()

@@ -41,8 +41,8 @@ const (
 // process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long as
 // there are calls.
 //
-// A statement leaves out rows that other transactions have locked. So a locked row delays no other run, and no two transactions wait for
-// one another. A call whose row was locked returns to the line after a pause, until it has waited for as long as a statement may take.
+// A statement leaves out rows that other transactions have locked. So a locked row delays no other run, and no two transactions wait for one another.
+// A call whose row was locked returns to the line after a pause. It fails once it has waited for as long as a statement may take.
 type line[T any] struct {
 	perform func(batch []*call[T]) // sets the error of each call; a batch has at most one call for each run, and is sorted by run
 	workers *sync.WaitGroup

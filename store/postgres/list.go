@@ -101,7 +101,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// listQuery returns the statement for a page of `most` runs, and one more, which shows that there is another page.
+// listQuery returns the statement for a page of `most` runs. The statement also reads the next run, which shows that there is a next page.
 func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 	c := conditionOf(&q.Filter)
 	if q.After != "" {

@@ -17,7 +17,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The lock ends with the transaction, so a pooler may serve each transaction over another connection.
+		// The lock ends with the transaction, so a pooler may use a different connection for each transaction.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "kahn "+s.schema); err != nil {
 			return err
 		}

@@ -221,7 +221,7 @@ func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
 	return keys, nil
 }
 
-// announceText is the statement of Announce. Without a queue it ends the announcements of the process.
+// announceText is the statement of Announce. If the arguments have no queue, it ends the announcements of the process.
 func announceText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	return `WITH other AS (
@@ -281,9 +281,9 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesText returns the statement of Queues and Unclaimable. If the argument $1 is true, it leaves out the queues that a living process serves,
-// as Unclaimable does. It finds the queues by jumps in the index runs_due, and counts entries of that index. It reads rows only for runs without a
-// name and a plan, since such a run is in no queue until it has begun.
+// queuesText returns the statement of Queues and Unclaimable. If the argument $1 is true, it leaves out the queues that a living process serves, as
+// Unclaimable does. It finds the queues by jumps in the index runs_due, and counts entries of that index. It reads rows only for runs that have no
+// workflow and no plan, since such a run is in no queue until it has begun.
 func queuesText() string {
 	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	const begun = "FROM $S.runs r WHERE r.workflow = '' AND r.plan = '' AND r.sequence > 0 AND " + unended

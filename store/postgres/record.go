@@ -19,11 +19,11 @@ import (
 // compareIDs compares ids by bytes, the order in which rows are locked.
 func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
-// storable reports whether the server can store a text. No stored run has an id that is not storable.
+// storable reports whether the server can store a text. The ids of all stored runs are storable.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
-// maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index contains at
-// most two of these ids or names, and a plan; the server allows 2,704 bytes.
+// maxText is how many bytes an id or a name in an index may have. maxPlan is how many bytes the hash of a plan may have. A row of an index contains
+// at most one plan and two ids or names. The server allows 2,704 bytes for the row.
 const (
 	maxText = 1000
 	maxPlan = 600
@@ -62,7 +62,7 @@ const (
 	lastYear  = 290000
 )
 
-// instant converts a time for the server, in microseconds, rounded up so that nothing happens too early. A time that the server does not support
+// instant converts a time for the server. It rounds up to microseconds, so that nothing happens too early. A time that the server does not support
 // becomes -infinity or infinity; the zero time is NULL.
 func instant(t time.Time) pgtype.Timestamptz {
 	switch {
@@ -126,7 +126,7 @@ func (n *nodeRows) args() []any {
 	return []any{n.runs, n.nodes, n.attempts, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.keys, n.statuses, n.causes, n.hashes, n.values, n.records}
 }
 
-// add adds a row. Without columns the row changes only the counters.
+// add adds a row. If c is nil, the row changes only the counters.
 func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *store.Columns) {
 	n.runs, n.nodes, n.attempts = append(n.runs, run), append(n.nodes, number), append(n.attempts, s.Attempt)
 	n.resolved, n.required = append(n.resolved, int32(s.Resolved)), append(n.required, int32(s.Required))
@@ -148,7 +148,7 @@ func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *s
 	n.hashes, n.values, n.records = append(n.hashes, bytesOrNull(c.Hash)), append(n.values, bytesOrNull(c.Value)), append(n.records, bytesOrNull(c.Record))
 }
 
-// nodeRow receives the row of a node. Its columns are the columns of nodeRows from node on, all NULL if there is no node.
+// nodeRow receives the row of a node. Its columns are those of nodeColumns except "run". All are NULL if there is no node.
 type nodeRow struct {
 	node, attempt, resolved, required *int32
 	terminal, queued, completed       *bool
@@ -182,7 +182,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	return l, nil
 }
 
-// The columns of a head: the small columns, and the two that may be large.
+// A head has small columns, and two columns that may be large: labels and inputs.
 const (
 	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.run_key, r.priority, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"

@@ -14,8 +14,7 @@ import (
 
 var _ store.ScheduleStore = (*Store)(nil)
 
-// schedulesText returns the statement of Schedules. If there is no schedule, the result has one row without a name, which has the current
-// time.
+// schedulesText returns the statement of Schedules. Each row has the current time. If there is no schedule, the result has one row without a name.
 func schedulesText() string {
 	return `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
 	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now

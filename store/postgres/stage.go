@@ -127,8 +127,8 @@ func (st *stage) keep(c *store.Commit) {
 		st.run.status = c.Status
 	}
 	if st.run.status.Terminal() {
-		// The statement has set the column "taken" to the value of the column "posted", which this process may not know. If taken is 0, judge
-		// returns Conflict for the next commit that answers a request. The store then loads the run, and judges the commit again.
+		// The statement has set the column "taken" to the value of the column "posted", which this process may not know. So st.run.taken is set to 0.
+		// Then judge returns Conflict for the next commit that answers a request, and the store loads the run and judges the commit again.
 		st.run.taken = 0
 	}
 }

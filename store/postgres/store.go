@@ -9,17 +9,17 @@
 //
 // The runs of a dead process wait until their leases run out, see kahn.Lease. Then any process may continue them.
 //
-// A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. All commits of the process that come while a
-// statement runs form the next statement; acquisitions, renewals and releases of leases are batched in the same way. None of these transactions
-// stays open between two statements, so a process that is stopped at any moment holds none of their locks. [Store.Announce] has a transaction of
-// two statements, in which processes of one owner wait for one another. A commit of more than 16 MiB, such as the cancel of a run of 100,000
-// nodes, is a transaction of several statements. The last of them checks the lease and writes the row of the run. If the process is stopped
+// A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. While a statement runs, new commits of the process
+// wait, and the next statement performs them together. Acquisitions, renewals and releases of leases are batched in the same way. None of these
+// transactions stays open between two statements, so a process that is stopped at any moment holds none of their locks. [Store.Announce] has a
+// transaction of two statements, in which processes of one owner wait for one another. A commit of more than 16 MiB, such as the cancel of a run of
+// 100,000 nodes, is a transaction of several statements. The last of them checks the lease and writes the row of the run. If the process is stopped
 // between two of them, the server ends the transaction after [Options].Timeout; until then the transaction locks only the run's nodes.
 //
-// [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the
-// row of the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction
-// stays open for longer than the lease of the run lasts, the process that performs the run loses this one lease. An acquisition of the run waits,
-// too, together with the other acquisitions of its process.
+// [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of
+// the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction stays open for
+// longer than the lease of the run lasts, the process that performs the run loses this one lease. If a process acquires the run, this acquisition and
+// all others of that process wait, too.
 //
 // # What may be lost
 //
@@ -28,12 +28,12 @@
 //
 // # Errors
 //
-// A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the
-// call until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable]
-// are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this package has not
-// written ([ErrDamaged]). Errors that match [store.ErrRejected] refuse data that the store cannot keep: a value of more than 250,000,000 bytes;
-// a run's id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
-// label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the call
+// until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable] are
+// permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this package has not written
+// ([ErrDamaged]). An error that matches [store.ErrRejected] means that the store cannot keep the data. A value may have 250,000,000 bytes. A run's
+// id, an owner, a process or the name of a workflow may have 1,000 bytes, and the hash of a plan 600. Ids, labels and names must be UTF-8 without the
+// character U+0000. Values may have any bytes.
 //
 // # Time
 //
@@ -56,7 +56,7 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kahn TO app;
 //	REVOKE INSERT, UPDATE, DELETE ON kahn.version FROM app;
 //
-// A migration may add tables: grant again after it.
+// A migration may add tables, so repeat the grants after it.
 package postgres
 
 import (
@@ -79,7 +79,7 @@ import (
 // DefaultPoll is the interval at which a process that does not listen looks for requests of other processes.
 const DefaultPoll = 250 * time.Millisecond
 
-// behindListener is the poll interval of a store that listens: polling finds requests whose notification was lost.
+// behindListener is the poll interval of a store that listens. Such a store polls only to find requests whose notification was lost.
 const behindListener = 10 * time.Second
 
 // DefaultSchema is the schema of the tables.
@@ -101,9 +101,9 @@ type Options struct {
 	// Timeout is how long a statement may take, DefaultTimeout if it is 0. If a statement takes longer, its connection is closed, and the call
 	// fails. Timeout should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
-	// Listen is the connection string of the store's own connection. Over it the server notifies the store of requests that other processes
-	// post, and of runs that they create or stop performing. The connection must not lead through PgBouncer in transaction mode, where LISTEN
-	// has no effect. If Listen is empty, the store only polls.
+	// Listen is the connection string of the store's own connection. Over this connection the server notifies the store when another process posts a
+	// request, creates a run or stops performing a run. The connection must not lead through PgBouncer in transaction mode, where LISTEN has no
+	// effect. If Listen is empty, the store only polls.
 	Listen string
 	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.
@@ -144,9 +144,9 @@ var (
 	_ store.LeaseReader   = (*Store)(nil)
 )
 
-// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]. The error
-// matches [ErrSchema] if the schema is newer than this package. The encoding of the database must be UTF8. The caller owns the pool, and closes it
-// after the store. The context bounds only Open.
+// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]. The error matches
+// [ErrSchema] if the schema is newer than this package. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the
+// store. The store does not use the context after Open has returned.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter begins a call for which Close waits, unless the store was closed. The caller calls s.workers.Done when the call of the store ends.
+// enter begins a call for which Close waits, unless the store was closed. The caller of enter must call s.workers.Done before it returns.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

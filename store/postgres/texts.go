@@ -57,13 +57,13 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. The statement locks the row of a run under four conditions: no other transaction has
-// locked the row; the lease is valid; the stored sequence is one below the commit's; and the requests that the commit answers were posted. The
-// statement writes these runs and their nodes, and returns the numbers of the runs.
+// commitText returns the statement of a batch of commits. The statement leaves out a run whose row another transaction has locked, and a run whose
+// lease is not valid. The stored sequence must be one below the commit's, and the requests that the commit answers must have been posted. The
+// statement writes the other runs and their nodes, and returns the numbers of these runs.
 //
-// Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:
-// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The LIMIT, which is the number of rows, gives the
-// generic plan the estimate of a custom plan, so the server keeps the generic plan.
+// Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement does not depend on the planner's choices.
+// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The argument of LIMIT is the number of rows. With it the estimates
+// for a generic plan and a custom plan are equal, so the server keeps the generic plan.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
@@ -186,7 +186,7 @@ held AS MATERIALIZED (
 UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id, ` + returned)
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'", "false")
-	// A run that is released unfinished is due: the statement notifies other processes.
+	// A run that is released before it has ended may be due, so the statement notifies other processes.
 	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END")
 	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
 	t.leases = s.sql("SELECT r.id, false FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)

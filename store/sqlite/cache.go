@@ -138,7 +138,7 @@ func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (r
 	return removed, nil
 }
 
-// remove removes the entries that a query finds until it finds no more.
+// remove repeats a query and removes the entries that it finds, until the query finds no more entries.
 func (c *Cache) remove(ctx context.Context, query string, args ...any) (removed int, err error) {
 	for {
 		result, err := c.db.ExecContext(ctx, "DELETE FROM cache WHERE key IN ("+query+")", args...)

@@ -73,7 +73,8 @@ func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err e
 	return posted, err
 }
 
-// apply is Commit in a transaction. If refused is not nil, only this commit has failed, and the transaction can be committed.
+// apply does what Commit does, within a transaction. If the result "refused" is not nil, only this commit has failed, and the transaction can be
+// committed.
 func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applied, refused, err error) {
 	r := w.runs[lease.Run]
 	if r == nil || r.lease != lease {

@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	return stored, created, s.about("create", n.ID, err)
 }
 
-// CreateTx is Create in the program's own transaction, begun with [Store.DB]: the run exists once the transaction is committed. If
+// CreateTx does the same as Create in a transaction that the program has begun with [Store.DB]. The run exists once the transaction is committed. If
 // CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], it has changed nothing in the
 // transaction.
 func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (stored *store.Run, created bool, err error) {
@@ -96,7 +96,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 	return rows.Err()
 }
 
-// headQuery reads what Create returns of a run, and whether the run is leased. %s is the time.
+// headQuery reads the columns of a run that Create returns, and whether the run is leased. %s is the time.
 const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
@@ -116,7 +116,8 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 	return number, stored, leased, err
 }
 
-// creation is Create in a transaction. If refused is not nil, creation has written nothing, and the transaction can be committed.
+// creation does what Create does, within a transaction. If the result "refused" is not nil, creation has written nothing, and the transaction can be
+// committed.
 func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, created bool, refused, err error) {
 	number, stored, leased, err := s.head(do, n.ID)
 	if err != nil {
@@ -154,8 +155,8 @@ func remove(do execution, number int64) error {
 	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }
 
-// put writes the row of a run, its labels and blobs, and returns the number of the run. If number is not 0, put overwrites the row that has this
-// number, but not its lease, which has ended.
+// put writes the row of a run, its labels and blobs, and returns the number of the run. If the parameter "number" is not 0, put overwrites the row
+// that has this number. The row keeps its lease, which has ended.
 func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	var sums summer
 	known := run{id: r.ID, status: r.Status, undoing: r.Compensation, sequence: r.Sequence, wake: wakeTime(r.WakeAt), rows: int64(len(r.Nodes)),
@@ -296,9 +297,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 	return usage, err
 }
 
-// milli converts a time to the number with which a column of kahn_runs is compared: the time in a column is at or after t if the column is at
-// least this number. For a time whose milliseconds an int64 cannot represent, milli returns a number below or above the numbers of all stored
-// times.
+// milli converts t to a number. A time in a column of kahn_runs is at or after t if the column is at least this number. For a time whose milliseconds
+// an int64 cannot represent, milli returns a number below or above the numbers of all stored times.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

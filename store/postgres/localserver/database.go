@@ -15,7 +15,7 @@ import (
 // ErrNoServer is returned if no server is installed.
 var ErrNoServer = errors.New("there is no PostgreSQL server")
 
-// NoSync is a setting with which a server does not wait for the disk: its data survives the end of the server, but not a crash of the machine.
+// NoSync is a setting with which a server does not wait for the disk. The data survives the end of the server, but not a crash of the machine.
 const NoSync = "fsync=off"
 
 // ServerURL is the environment variable with the URL of a server. The role in the URL must be allowed to create databases.

@@ -15,8 +15,8 @@ type Calls struct {
 	Calls    int
 	Repeated int // nodes that were called in several attempts
 	Twice    int // attempts that were called more than once
-	// Landed counts late calls: when the step was called, its node was already stored as completed, and a step of a later node had been called.
-	// A process makes such a call if it is stopped after it has recorded an attempt, and calls the step when it continues.
+	// Landed counts late calls. A call is late if a step of a later node was called before, which means that the node of this call was already
+	// completed. A process makes such a call if it is stopped after it has recorded an attempt, and calls the step when it continues.
 	Landed int
 }
 

@@ -21,9 +21,9 @@ import (
 // DatabaseURL is the environment variable that hands a test's database URL to the processes that the test starts.
 const DatabaseURL = "KAHN_POSTGRES_DATABASE"
 
-// Main makes a database, puts its URL into database, runs the tests of a package, and ends the process. A process that a test has started gets
-// the database of that test. If there is no server, the go command reports "no tests to run" for the package, and go test -v prints a line that
-// says how to run the tests.
+// Main makes a database, stores its URL in *database, runs the tests of a package, and ends the process. A process that a test has started gets the
+// database of that test. If there is no server, the go command reports "no tests to run" for the package, and go test -v prints a line that says how
+// to run the tests.
 func Main(m *testing.M, database *string) {
 	if *database = os.Getenv(DatabaseURL); *database != "" {
 		os.Exit(m.Run())
