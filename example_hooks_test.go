@@ -155,7 +155,7 @@ func ExampleRun_Why() {
 	_, _ = run.Wait()
 	// Output:
 	// fetch is completed: it has completed
-	// approve is suspended: it waits for a signal
+	// approve is suspended: it waits for an answer
 	// choices: [ship hold]
 	// store is waiting: it waits for approve
 	// unknown node: "aprove"; did you mean "approve"? (there is "fetch", "approve", "store")

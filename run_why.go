@@ -682,9 +682,9 @@ func (y Why) String() string {
 		return "it is attempted again" + y.until() + " after: " + errorText(y.Err)
 	case WhySignal:
 		if y.Wait == nil && nodes != "" {
-			return "inside it " + nodes + " waits for a signal"
+			return "inside it " + nodes + " waits for an answer"
 		}
-		return "it waits for a signal"
+		return "it waits for an answer"
 	}
 	return y.Kind.String()
 }
@@ -744,7 +744,7 @@ func (y Why) held(nodes string) string {
 	case nodes == "":
 		return "the run was left: nothing more starts in this process"
 	}
-	return "nothing else is started as long as " + nodes + " waits for a signal"
+	return "nothing else is started as long as " + nodes + " waits for an answer"
 }
 
 // undone returns, as text, whether the effects of a node were undone.

@@ -401,6 +401,16 @@ func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 // StopRequest returns the first request to stop the run, like Result.StopRequest, or the zero Request if there was none.
 func (s *Snapshot) StopRequest() Request { return requestOf(orZero(s).file.Asked) }
 
+// Inputs returns the root inputs of the run, with which a [Redrive] repeats its nodes. If the snapshot comes from a file or a store, the values are
+// json.RawMessage, as the run's [Codec] has encoded them.
+func (s *Snapshot) Inputs() map[string]any {
+	inputs := map[string]any{}
+	for name, v := range orZero(s).file.Inputs {
+		inputs[name] = v.shown()
+	}
+	return inputs
+}
+
 // Waiting returns the ids of the nodes that wait for a signal, and the paths of such nodes in composites, in the order of declaration.
 func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)

@@ -117,7 +117,7 @@ func TestStoredRun(t *testing.T) {
 	require.Equal(t, "each[1]/x", get[nodesReply](x.desk, "api/v1/nodes", "run", "order 17", "inside", "each[1]").Nodes[0].Path)
 
 	for path, want := range map[string]string{
-		"fetch": "ended: it has completed", "review": "signal: inside it review/approve waits for a signal", "review/approve": "signal: it waits for a signal",
+		"fetch": "ended: it has completed", "review": "signal: inside it review/approve waits for an answer", "review/approve": "signal: it waits for an answer",
 		"mail": "ended: it failed: step_error: the disk is full", "last": "waiting: it waits for review, flaky", "each[0]/x": "ended: it has completed",
 	} {
 		n := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", path)

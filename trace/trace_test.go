@@ -487,7 +487,7 @@ func TestSuspended(t *testing.T) {
 	res, events := play(t, g, lasts(map[string]time.Duration{"a": time.Second}, nil))
 	require.Equal(t, kahn.RunSuspended, res.Status)
 	r := trace.NewReport(res, events)
-	require.Equal(t, []string{"", "it waits for a signal", "the run is not over: it is waiting"},
+	require.Equal(t, []string{"", "it waits for an answer", "the run is not over: it is waiting"},
 		[]string{r.Nodes[0].Why, r.Nodes[1].Why, r.Nodes[2].Why})
 	require.NoError(t, r.WriteText(io.Discard))
 	var b bytes.Buffer

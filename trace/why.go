@@ -30,7 +30,7 @@ func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string
 		case kahn.Skipped:
 			whys[ref] = roots[ref]
 		case kahn.Suspended:
-			whys[ref] = "it waits for a signal"
+			whys[ref] = "it waits for an answer"
 		case kahn.Failed, kahn.Aborted, kahn.Cancelled:
 			whys[ref] = why(res, r.ID)
 		default:
