@@ -43,6 +43,8 @@ func TestPage(t *testing.T) {
 		require.NoError(t, <-serving)
 	}()
 	unserved(t, s.memory)
+	pay, err := paying().Compile()
+	require.NoError(t, err)
 	s.desk = newDesk(t, func(o *Options) {
 		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"), kahn.RunKey("acme"), kahn.RunPriority(7))
 		require.NoError(t, err)
@@ -60,6 +62,8 @@ func TestPage(t *testing.T) {
 			return o.Runner.Start(ctx, order(), nil, opts...)
 		}}, {Plan: refunding}, {Plan: working, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
 			return o.Runner.Start(ctx, works(nil), nil, opts...)
+		}}, {Plan: pay, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return o.Runner.Start(ctx, paying(), nil, opts...)
 		}}}
 	})
 	s.stage = map[string]play{
@@ -88,6 +92,9 @@ func TestPage(t *testing.T) {
 		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not have the plan of this run
 		"short":      {graph: short},
 		"asking":     {graph: asking},
+		"leading":    {graph: leading},
+		"paying":     {graph: paying, opts: []kahn.Option{kahn.Inputs(map[string]any{"eur": "wrong"})}},
+		"migrating":  {graph: func() *kahn.Graph { return migrating(takes(time.Minute)) }},
 		"refund":     {graph: refund},
 		"refunds":    {graph: refund, left: []string{}}, // another process has performed the run
 		"sunk":       {graph: func() *kahn.Graph { return sinks(false) }},

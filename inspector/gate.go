@@ -62,7 +62,8 @@ func (c *call) edgesOf(plan *kahn.Plan) *edgesByNode {
 		return x
 	}
 	x := &edgesByNode{from: map[string][]kahn.Edge{}, to: map[string][]kahn.Edge{}}
-	for e := range plan.Edges() {
+	for e, side := range plan.Edges() {
+		e.DataOnly = e.DataOnly || side
 		x.from[e.From], x.to[e.To] = append(x.from[e.From], e), append(x.to[e.To], e)
 	}
 	if c.edges != nil {
@@ -140,7 +141,7 @@ func (c *call) basesOf(path string) (list []rawBasis) {
 		}
 		return list[:min(len(list), mostBases)]
 	}
-	at, err := find(c.target, path)
+	at, err := c.place(path)
 	if err != nil || at.plan == nil {
 		return nil
 	}

@@ -164,7 +164,7 @@ func TestGatesOfOnePlan(t *testing.T) {
 	listed := fastest(func() {
 		for i := range gates {
 			path := fmt.Sprint("gate", i)
-			at, err := find(run, path)
+			at, err := find(run, path, nil)
 			require.NoError(t, err)
 			labels += len(c.labelsOf(at)) + len(c.basesOf(path))
 		}

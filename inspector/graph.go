@@ -1,7 +1,9 @@
 package inspector
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -84,20 +86,39 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
+// looked has the graphs that a call has found inside composites, by path, so that a list of nodes reads the graph of each composite once, however
+// many nodes the composite has. A nil map keeps nothing.
+type looked map[string]inside
+
+// look is as the function look.
+func (x looked) look(run subject, path string) (inside, error) {
+	if in, ok := x[path]; ok {
+		return in, nil
+	}
+	in, err := look(run, path)
+	if err == nil && x != nil {
+		x[path] = in
+	}
+	return in, err
+}
+
+// place returns the place of a node of the target.
+func (c *call) place(path string) (place, error) { return find(c.target, path, c.looked) }
+
 // find returns the place of the node at a path. An id may contain slashes and brackets, so the first id of the path may end at any slash or
 // bracket. Therefore find tries each beginning of the path that is the id of a node.
-func find(run subject, path string) (place, error) {
+func find(run subject, path string, seen looked) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
 	}
 	if _, err := run.Node(path); err != nil {
 		return place{}, err
 	}
-	in, err := look(run, "")
+	in, err := seen.look(run, "")
 	if err != nil {
 		return place{}, err
 	}
-	if at, ok := findIn(run, in, "", path); ok {
+	if at, ok := findIn(run, in, "", path, seen); ok {
 		return at, nil
 	}
 	return place{}, unknownPath(path)
@@ -105,7 +126,7 @@ func find(run subject, path string) (place, error) {
 
 // findIn returns the place of the node with the given path, which must be inside the graph `in`. The argument `parent` is the path of the composite
 // that contains this graph.
-func findIn(run subject, in inside, parent, path string) (place, bool) {
+func findIn(run subject, in inside, parent, path string, seen looked) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
 		return place{in.plan, ref, in, parent}, true
@@ -124,11 +145,11 @@ func findIn(run subject, in inside, parent, path string) (place, bool) {
 		if _, ok := in.plan.Ref(id); !ok {
 			continue
 		}
-		next, err := look(run, in.prefix+id)
+		next, err := seen.look(run, in.prefix+id)
 		if err != nil || next.plan == nil || next.plan == in.plan || !strings.HasPrefix(path, next.prefix) {
 			continue
 		}
-		if at, ok := findIn(run, next, in.prefix+id, path); ok {
+		if at, ok := findIn(run, next, in.prefix+id, path, seen); ok {
 			return at, true
 		}
 	}
@@ -358,6 +379,8 @@ type previewReply struct {
 	// Refused is set if the request for the action needs despite_handlers, because the action would repeat nodes whose failures other
 	// nodes have handled.
 	Refused string `json:"refused,omitempty"`
+	// Inputs are the run's inputs, which the nodes get again; only for clients that may view_data.
+	Inputs []input `json:"inputs,omitempty"`
 }
 
 var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
@@ -397,12 +420,13 @@ func (c *call) preview() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
+	list, err := kahn.RedrivePreview(plan, from, begin, modes...)
+	return c.previewed(from, list, err)
 }
 
-// previewed returns the reply to a preview. Its arguments are the nodes that a redrive or a fork would run, or the error of the preview.
-func previewed(list []string, err error) (any, error) {
-	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
+// previewed returns the reply to a preview of a redrive or a fork of a snapshot: `list` and `err` are the results of the preview.
+func (c *call) previewed(from *kahn.Snapshot, list []string, err error) (any, error) {
+	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list), Inputs: c.rootInputs(from)}
 	if errors.Is(err, kahn.ErrHandlers) {
 		reply.Refused, err = text(err), nil
 	}
@@ -410,4 +434,20 @@ func previewed(list []string, err error) (any, error) {
 		return nil, err
 	}
 	return reply, nil
+}
+
+// rootInputs returns the inputs of a snapshot's run, as far as the client may see them.
+func (c *call) rootInputs(from *kahn.Snapshot) (list []input) {
+	if !c.mayViewData() {
+		return nil
+	}
+	inputs := from.Inputs()
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		v := inputs[name]
+		if raw, ok := v.(json.RawMessage); ok {
+			v = jsonValue(raw)
+		}
+		list = append(list, input{Name: name, Value: c.shownWithin(Value{RunID: c.target.ID(), Kind: Input, Name: name, Value: v}, shownBasis)})
+	}
+	return list[:min(len(list), mostInputs)]
 }

@@ -299,11 +299,15 @@ func lineOf(e kahn.Event) string {
 		return fmt.Sprintf("timed out after %v", p.Timeout)
 	case event.Suspension:
 		if p.Deadline.IsZero() {
-			return "waits for a signal"
+			return "waits for an answer"
 		}
-		return "waits for a signal until " + stamp(p.Deadline)
+		return "waits for an answer until " + stamp(p.Deadline)
 	case event.Answer:
-		return joined(joined("answered "+chunk(p.Value), p.Actor), p.Comment)
+		line := strings.TrimSpace(clip(p.Actor, shownText) + " answered " + chunk(p.Value))
+		if p.Comment != "" {
+			line += fmt.Sprintf(", with the comment %q", p.Comment)
+		}
+		return line
 	case event.Pause:
 		return fmt.Sprintf("iteration %d has ended; the next one begins in %v", p.Iteration, p.Delay)
 	case event.Block:

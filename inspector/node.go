@@ -12,10 +12,16 @@ import (
 // nodeReply describes one node.
 type nodeReply struct {
 	nodeRow
-	Parent    string       `json:"parent,omitempty"` // the path of the composite that contains the node
-	Type      string       `json:"type"`
-	Composite bool         `json:"composite,omitempty"`
-	Groups    []string     `json:"groups,omitempty"`
+	Parent    string   `json:"parent,omitempty"` // the path of the composite that contains the node
+	Type      string   `json:"type"`
+	Composite bool     `json:"composite,omitempty"`
+	Groups    []string `json:"groups,omitempty"`
+	// Timeout bounds each attempt of a step, and Overall all its attempts together; 0 for no bound. They are nil for other nodes, and if the plan is
+	// unknown.
+	Timeout *float64 `json:"timeout_ms,omitempty"`
+	Overall *float64 `json:"overall_timeout_ms,omitempty"`
+	// Slots describes the groups, if the plan is known.
+	Slots     []groupSlots `json:"slots,omitempty"`
 	Key       string       `json:"key,omitempty"`
 	Flags     []string     `json:"flags,omitempty"` // special properties of the result
 	Hit       *hitReply    `json:"hit,omitempty"`   // the earlier run that made the output; nil unless the node is memoized
@@ -83,7 +89,7 @@ const mostNeighbours = 200
 
 func (c *call) node() (any, error) {
 	path := c.query.text("path")
-	at, err := find(c.target, path)
+	at, err := c.place(path)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +113,18 @@ func (c *call) node() (any, error) {
 		Groups: n.Groups, Flags: flagsOf(res), Hit: c.hit(res.Hit), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
 		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res), Undone: c.undone(res), Usage: res.Usage,
 	}
+	if kind == "step" && at.plan != nil {
+		reply.Timeout, reply.Overall = expectedMillis(max(0, n.Timeout)), expectedMillis(max(0, n.OverallTimeout))
+	}
+	reply.Slots = c.groupSlots(n.Groups)
 	reply.Upstream, reply.Following = c.neighbours(at)
 	for _, a := range res.History() {
 		reply.Tries = append(reply.Tries, attempt{a.Number, stamp(a.Start), stamp(a.End), c.shownError(path, a.Err), float64(a.Delay) / float64(time.Millisecond)})
 	}
 	if why.Wait != nil {
+		c.edges = adjacency{}
 		g := c.gate(*why.Wait)
+		g.Bases, g.Stored = c.bases(g.Run, path, c.basesOf(path)), c.stored() != nil
 		reply.Gate = &g
 	}
 	if s := c.stored(); s != nil {
@@ -122,6 +134,51 @@ func (c *call) node() (any, error) {
 		c.addData(&reply, n, res)
 	}
 	return reply, nil
+}
+
+// groupSlots is what a group means for its members.
+type groupSlots struct {
+	Name  string `json:"name"`
+	Limit int    `json:"limit,omitempty"` // how many members may run at the same time; 0: any number
+	// Used is how many members run now; nil if that is not known, because a composite runs, in which there may be members.
+	Used    *int `json:"used,omitempty"`
+	Cancels bool `json:"cancels,omitempty"` // if a member fails, the others are stopped
+}
+
+// groupSlots describes groups that the outermost graph of the run declares.
+func (c *call) groupSlots(names []string) (list []groupSlots) {
+	plan := c.target.Plan()
+	if plan == nil {
+		return nil
+	}
+	for _, g := range plan.Groups() {
+		if !slices.Contains(names, g.Name) {
+			continue
+		}
+		x := groupSlots{Name: g.Name, Limit: g.Limit, Cancels: g.CancelOnFailure}
+		if used, ok := running(c.target, plan, g.Name); ok {
+			x.Used = &used
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// running counts the members of a group that run. ok is false if a composite runs, in which there may be members.
+func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
+	for res := range run.Nodes() {
+		ref, known := plan.Ref(res.ID)
+		if !known || res.Status != kahn.Running {
+			continue
+		}
+		if _, err := run.Inside(res.ID); err == nil {
+			return 0, false
+		}
+		if slices.Contains(plan.Node(ref).Groups, group) {
+			used++
+		}
+	}
+	return used, true
 }
 
 // addData adds the values, which only clients that may ViewData see.

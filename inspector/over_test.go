@@ -372,3 +372,51 @@ func TestRunWithoutEvents(t *testing.T) {
 		p.close()
 	})
 }
+
+// paying returns a graph that fails if its input is wrong.
+func paying() *kahn.Graph {
+	return (&kahn.Graph{Name: "paying"}).Add(kahn.Node{ID: "charge", Ports: []kahn.Port{{Name: "eur"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if eur, _ := s.Params()["eur"].(string); eur == "wrong" {
+			return nil, errors.New("not an amount")
+		}
+		return nil, nil
+	}})
+}
+
+// The preview of a redrive and of a fork shows the inputs that the nodes get again. A fork can be given others.
+func TestPreviewHasInputs(t *testing.T) {
+	t.Parallel()
+	g := paying()
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	may := true
+	rn := &kahn.Runner{}
+	d := serveRunner(t, rn, Options{
+		Workflows: []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return rn.Start(ctx, g, nil, opts...)
+		}}},
+		Authorize: func(_ *http.Request, a Action) error {
+			if a == ViewData && !may {
+				return errors.New("no")
+			}
+			return nil
+		},
+	})
+	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("paid"), kahn.Inputs(map[string]any{"eur": "wrong"}))
+	require.NoError(t, err)
+	_, _ = run.Wait()
+	require.Equal(t, kahn.RunFailed, run.Status())
+	for _, verb := range []string{"redrive", "fork"} {
+		inputs := get[previewReply](d, "api/v1/"+verb, "run", "paid").Inputs
+		require.Len(t, inputs, 1)
+		require.Equal(t, []string{"eur", `"wrong"`}, []string{inputs[0].Name, string(inputs[0].Value.JSON)})
+	}
+	require.Equal(t, "bad_body", d.refusal(http.StatusBadRequest, http.MethodPost, "api/v1/fork"+queried("run", "paid"), `{"inputs":[1]}`).Code)
+	d.post("api/v1/fork", `{"id":"again","inputs":{"eur":"12"}}`, "run", "paid")
+	again, ok := rn.Run("again")
+	require.True(t, ok)
+	_, _ = again.Wait()
+	require.Equal(t, kahn.RunCompleted, again.Status())
+	may = false
+	require.Empty(t, get[previewReply](d, "api/v1/redrive", "run", "paid").Inputs)
+}

@@ -145,7 +145,8 @@ type call struct {
 	body   any       // a pointer to the decoded body of a POST
 	target subject   // the run that the query names; nil if the query names no run
 	who    *string   // who makes the request; nil until Actor is called
-	edges  adjacency // for a list of gates: the edges of the plans that were read; nil otherwise
+	edges  adjacency // for gates: the edges of the plans that were read; nil otherwise
+	looked looked    // for a list of gates: the graphs that were found inside composites; nil otherwise
 	data   *bool     // whether the client may ViewData; nil until Authorize is called with ViewData
 }
 

@@ -415,8 +415,13 @@ type gate struct {
 	// Schema is the JSON Schema of the answers, if the gate has one.
 	Schema json.RawMessage `json:"schema,omitempty"`
 	Info   *value          `json:"info,omitempty"`
-	Bases  []basis         `json:"bases,omitempty"`  // the values on which a person decides; set only in the list of gates
-	Stored bool            `json:"stored,omitempty"` // the run is only in the store and not in the Runner
+	Bases  []basis         `json:"bases,omitempty"` // the values on which a person decides
+	// OnDeadline is what happens at the deadline without an answer: the gate fails (fail), the gate answers "timeout" by itself (timeout), or the
+	// step that waits is called again (again).
+	OnDeadline string `json:"on_deadline,omitempty"`
+	// Leads says where the graph continues after each answer.
+	Leads  []lead `json:"leads,omitempty"`
+	Stored bool   `json:"stored,omitempty"` // the run is only in the store and not in the Runner
 }
 
 type gatesReply struct {
@@ -442,15 +447,9 @@ func (c *call) gates() (any, error) {
 		if over(run) {
 			return
 		}
-		in := *c
-		in.target = run
-		for _, wait := range run.Waiting() {
-			if reply.Total++; len(reply.Gates) < limit {
-				g := in.gate(wait)
-				g.Bases = in.bases(g.Run, g.Path, in.basesOf(g.Path))
-				reply.Gates = append(reply.Gates, g)
-			}
-		}
+		waits := run.Waiting()
+		reply.Total += len(waits)
+		reply.Gates = append(reply.Gates, c.gatesOf(run, waits[:min(len(waits), limit-len(reply.Gates))])...)
 	}
 	if c.target != nil {
 		add(c.target)
@@ -464,6 +463,18 @@ func (c *call) gates() (any, error) {
 	return reply, nil
 }
 
+// gatesOf describes waits of a run, with the values on which a person decides.
+func (c *call) gatesOf(run subject, waits []kahn.Wait) (list []gate) {
+	in := *c
+	in.target, in.looked = run, looked{}
+	for _, wait := range waits {
+		g := in.gate(wait)
+		g.Bases = in.bases(g.Run, g.Path, in.basesOf(g.Path))
+		list = append(list, g)
+	}
+	return list
+}
+
 // note adds a text to Note.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
@@ -474,8 +485,12 @@ func (c *call) gate(wait kahn.Wait) gate {
 		g.Label, g.Kind = res.Label, res.Kind
 	}
 	if why, err := c.target.Why(wait.Node); err == nil {
-		at, _ := find(c.target, wait.Node) // if the plan is unknown, the place has no plan
+		at, _ := c.place(wait.Node) // if the plan is unknown, the place has no plan
 		g.Choices, g.Schema = c.offered(at, why.Choices), answerSchema(at)
+		if g.Deadline != "" {
+			g.OnDeadline = onDeadline(at)
+		}
+		g.Leads = c.leadsOf(at, g)
 	}
 	if wait.Info != nil {
 		g.Info = c.shown(Value{Path: wait.Node, Kind: Info, Value: wait.Info})

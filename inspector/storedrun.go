@@ -179,10 +179,9 @@ func (s *storedRun) find(path string) (place, error) {
 	}
 	at := place{plan: x.plan, in: inside{plan: x.plan, known: true, nodes: s.Nodes()}}
 	if x.parent != nil {
-		at.parent = x.parent.ID
-		if at.in, err = look(s, at.parent); err != nil {
-			return place{}, err
-		}
+		up := x.parent
+		at.parent = up.ID
+		at.in = inside{plan: up.Plan, known: true, prefix: up.Prefix, iteration: up.Iteration, nodes: resultsOf(up.nodes)}
 	}
 	if x.plan != nil {
 		at.ref, _ = x.plan.Ref(strings.TrimPrefix(path, at.in.prefix))

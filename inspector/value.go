@@ -229,7 +229,7 @@ func (c *call) value() (any, error) {
 		}
 		v.Name, v.Value = c.query.text("name"), param
 	case Config:
-		at, err := find(c.target, path)
+		at, err := c.place(path)
 		if err != nil {
 			return nil, err
 		}

@@ -153,7 +153,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 
 // restingOf returns the waits of a stored run, without a reference to the run itself.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool), edges: adjacency{}} // the field data is false, so the waits contain no values: requests with different permissions share the cache
+	in := call{h: h, target: s, data: new(bool), edges: adjacency{}, looked: looked{}} // the field data is false, so the waits contain no values: requests with different permissions share the cache
 	for _, wait := range s.Waiting() {
 		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, bases: in.basesOf(wait.Node), answered: s.posted(wait.Node) != nil})
 	}

@@ -2,6 +2,7 @@ package inspector
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -230,6 +231,8 @@ type forkBody struct {
 	ID string `json:"id,omitempty"`
 	// Nodes are the nodes that run again, besides the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
+	// Inputs are all inputs of the new run, by name; if missing, it gets the inputs of the old run.
+	Inputs json.RawMessage `json:"inputs,omitempty"`
 	// DespiteHandlers allows the fork to repeat nodes whose failures other nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	// Reason is stored in the record of the action.
@@ -260,6 +263,17 @@ func (c *call) fork() (any, error) {
 	if body.ID != "" {
 		opts = append(opts, kahn.RunID(body.ID))
 	}
+	if len(body.Inputs) > 0 {
+		value, err := parseValue(body.Inputs)
+		if err != nil {
+			return nil, err
+		}
+		inputs, ok := value.(map[string]any)
+		if !ok {
+			return nil, badBody("the inputs are not a JSON object")
+		}
+		opts = append(opts, kahn.Inputs(inputs))
+	}
 	run, err := c.execute(c.h.forkOf(c.target), opts...)
 	if err != nil {
 		return nil, err
@@ -276,7 +290,8 @@ func (c *call) previewFork() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return previewed(kahn.ForkPreview(w.Plan, from, c.query.texts["node"]))
+	list, err := kahn.ForkPreview(w.Plan, from, c.query.texts["node"])
+	return c.previewed(from, list, err)
 }
 
 // errNoPlan rejects requests that need the plan.

@@ -1,11 +1,11 @@
 import { signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Action, type Done, type Info, type RunVerb, type UndoMode } from "./api"
+import { get, post, Refused, type Action, type Done, type Info, type Preview, type RunVerb, type UndoMode } from "./api"
 import { generation } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
-import { announced, Dialog, Plain } from "./ui"
-import { visible } from "./visible"
+import { announced, Dialog, Plain, valueText } from "./ui"
+import { visible, visibleLines } from "./visible"
 
 // The operators' actions. Each action asks for confirmation, and says what will happen.
 
@@ -46,18 +46,25 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 	const undo = isUndoMode(verb) ? verb : undefined
 	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
-	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
+	const again = useSignal<Preview | undefined>(undefined), inputs = useSignal("")
 	const despite = useSignal(false) // whether the operator, after reading the server's objection, wants to repeat the handled failures
 	useEffect(() => {
-		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(undo ? "redrive" : verb, { run, node: nodes, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
+		if (previewed) get<Preview>(undo ? "redrive" : verb, { run, node: nodes, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])
 	const close = () => (asked.value = undefined)
 	const perform = async (e: Event) => {
 		e.preventDefault()
+		let others: unknown
+		try {
+			if (inputs.value.trim()) others = JSON.parse(inputs.value)
+		} catch {
+			problem.value = texts.badJSON
+			return
+		}
 		busy.value = true
 		try {
 			const path = verb === "retry" ? "node/retry" : undo ? "redrive" : verb
-			const body = previewed ? { nodes, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			const body = previewed ? { nodes, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo, inputs: others } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
 			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = said(reply)
 			generation.value++
@@ -88,6 +95,9 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 						<label><input type="checkbox" checked={despite.value} onChange={e => (despite.value = e.currentTarget.checked)} /> {texts.despite}</label>
 					</div>
 				)}
+				{again.value && (verb === "redrive" || verb === "fork") && !goesOn && <InputsAgain list={again.value.inputs} />}
+				{verb === "redrive" && !goesOn && <p class="meta">{texts.inputsFixed}</p>}
+				{verb === "fork" && <label class="field">{texts.otherInputs}<textarea rows={2} value={inputs.value} placeholder={texts.otherInputsHint} onInput={e => (inputs.value = e.currentTarget.value)} /></label>}
 				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
@@ -96,6 +106,17 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 				</footer>
 			</form>
 		</Dialog>
+	)
+}
+
+// InputsAgain shows the inputs of a run with which nodes run again.
+function InputsAgain({ list }: { list: Preview["inputs"] }) {
+	if (!list?.length) return null
+	return (
+		<section class="inputs">
+			<h3>{texts.inputsAgain}</h3>
+			<dl class="bases">{list.map(i => <div key={i.name}><dt><Plain text={i.name} /></dt><dd class="value"><pre tabIndex={0} dir="ltr"><bdi>{i.value && visibleLines(valueText(i.value))}</bdi></pre></dd></div>)}</dl>
+		</section>
 	)
 }
 

@@ -35,14 +35,20 @@ export interface NodeRow { path: string; id: string; label?: string; kind?: stri
 export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
 export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }
 export interface Answered { by?: string; comment?: string; value?: Value }
-export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; choices?: string[]; schema?: unknown; info?: Value; bases?: { name: string; path?: string; value: Value }[]; stored?: boolean }
+export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; on_deadline?: "fail" | "timeout" | "again"; leads?: Lead[]; choices?: string[]; schema?: unknown; info?: Value; bases?: { name: string; path?: string; value: Value }[]; stored?: boolean }
+// Lead says to which nodes an answer leads, or a failure of the gate. by is the condition that decides, if this is not the gate.
+export interface Lead { answer?: string; on?: string; by?: string; to?: string[]; more?: number }
 export interface NodeDetail extends NodeRow {
-	parent?: string; type: string; composite?: boolean; groups?: string[]; flags?: string[]; hit?: { run?: string; at: string }; labels?: string[]
+	parent?: string; type: string; composite?: boolean; groups?: string[]; slots?: Slots[]; timeout_ms?: number; overall_timeout_ms?: number; flags?: string[]; hit?: { run?: string; at: string }; labels?: string[]
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
 	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
 	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; usage?: Usage; requests?: Posted[]; actions: string[]; data: boolean; note?: string; gone?: string
 }
+// Preview says which nodes a redrive or a fork runs, and with which inputs.
+export interface Preview { nodes: string[]; total: number; refused?: string; inputs?: { name: string; value?: Value }[] }
+// Slots is what a group means for its members.
+export interface Slots { name: string; limit?: number; used?: number; cancels?: boolean }
 // NodeUndone is the progress of undoing a node. unknown means that it is unknown whether the node had an effect.
 export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: number; began?: string; ended?: string; by_hand?: boolean; by?: string; comment?: string; error?: string }
 // UndoTask is a run with a failed compensation.

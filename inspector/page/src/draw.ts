@@ -185,7 +185,7 @@ function drawItem(g: Pen, item: Item, facts: Facts, t: Theme, zoom: number): voi
 }
 
 const detailsOf = (item: Item, facts: Facts) =>
-	[facts.late(item) && `⏱ ${texts.late}`, texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
+	[facts.late(item) && texts.late, texts.type[item.type] ?? item.type, facts.iteration(item) > 0 && texts.iteration(facts.iteration(item)), facts.attempts(item) > 1 && texts.attemptsMade(facts.attempts(item))].filter(Boolean).join(" · ")
 
 function drawBox(g: Pen, item: Item, colour: string, thin: boolean, t: Theme): void {
 	if (item.composite || item.members) { // draws a second box behind this one, so that only its edge is visible

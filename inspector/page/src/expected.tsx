@@ -40,12 +40,12 @@ function lateText(left: number, late: number): string {
 
 // LateTag marks a node that takes much longer than expected.
 export function LateTag({ late }: { late?: boolean }) {
-	return late ? <span class="tag lost">⏱ {texts.late}</span> : null
+	return late ? <span class="tag lost">{texts.late}</span> : null
 }
 
 // LateSoFar links to the late nodes of the graphs that are shown.
 export function LateSoFar({ model }: { model: Model }) {
 	const paths = (model.version.value, model.lateNodes())
 	if (!paths.length) return null
-	return <a class="tag lost" href={href({ ...route.value, node: paths[0] })}>⏱ {texts.lateSoFar(paths.length)}</a>
+	return <a class="tag lost" href={href({ ...route.value, node: paths[0] })}>{texts.lateSoFar(paths.length)}</a>
 }

@@ -5,6 +5,7 @@ import type { Facts } from "./facts"
 import type { Model } from "./model"
 import { pagesOf, pngOf, pngScale, svgOf } from "./paper"
 import { texts } from "./texts"
+import { Menu } from "./ui"
 import { visible } from "./visible"
 
 // Export saves the whole picture as a file, and prints it.
@@ -37,15 +38,12 @@ export function Export({ model, picture, facts }: { model: Model; picture?: Pict
 	}
 	return (
 		<>
-			<details class="menu right">
-				<summary class="button">{texts.export}</summary>
-				<div>
-					<button disabled={!picture} onClick={saveSVG}>{texts.saveSVG}</button>
-					<button disabled={!picture} onClick={savePNG}>{texts.savePNG}</button>
-					<button disabled={!picture} onClick={() => print()}>{texts.print}</button>
-					<p class="meta" role="status">{note.value}</p>
-				</div>
-			</details>
+			<Menu label={texts.export} kind="right">
+				<button disabled={!picture} onClick={saveSVG}>{texts.saveSVG}</button>
+				<button disabled={!picture} onClick={savePNG}>{texts.savePNG}</button>
+				<button disabled={!picture} onClick={() => print()}>{texts.print}</button>
+				<p class="meta" role="status">{note.value}</p>
+			</Menu>
 			<div ref={sheets} class="sheets" />
 		</>
 	)

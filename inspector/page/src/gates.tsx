@@ -1,5 +1,5 @@
 import { useSignal, type Signal } from "@preact/signals"
-import { useEffect, useId, useMemo } from "preact/hooks"
+import { useEffect, useId, useLayoutEffect, useMemo, useRef } from "preact/hooks"
 import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
 import { asked, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
 import { answerOf, fieldsOf, type Field } from "./form"
@@ -41,11 +41,8 @@ export function Gates() {
 						<p class="meta">
 							{g.label && <span><Plain text={g.path} /></span>}
 							{g.since && <span>{texts.since} <Time at={g.since} /> ({duration(now.value - Date.parse(g.since))})</span>}
-							{g.deadline && <span>{texts.deadline} <Time at={g.deadline} /></span>}
 						</p>
-						{g.info && <Shown value={g.info} run={g.run} path={g.path} of="info" />}
-						{g.bases && <Bases gate={g} />}
-						<AnswerForm gate={g} done={load} />
+						<Question gate={g} done={load} />
 					</li>
 				))}
 			</ul>
@@ -73,6 +70,43 @@ function Task({ t }: { t: UndoTask }) {
 	)
 }
 
+// Question shows what a person needs to answer a gate: the values on which to decide, what happens at the deadline, where the answers lead, and
+// the form of the answer.
+export function Question({ gate, done }: { gate: Gate; done: () => void }) {
+	return (
+		<>
+			{gate.info && <Shown value={gate.info} run={gate.run} path={gate.path} of="info" />}
+			{gate.bases && <Bases gate={gate} />}
+			<Deadline gate={gate} />
+			<Leads gate={gate} />
+			<AnswerForm key={[gate.run, gate.path, gate.since].join("\n")} gate={gate} done={done} />
+		</>
+	)
+}
+
+// Deadline says until when a gate waits, and what happens then.
+function Deadline({ gate }: { gate: Gate }) {
+	if (!gate.deadline) return <p class="meta">{texts.noDeadline}</p>
+	const left = Date.parse(gate.deadline) - now.value
+	return <p class="meta deadline"><span>{texts.deadline} <Time at={gate.deadline} /> ({left > 0 ? texts.timeUntil(duration(left)) : texts.deadlinePassed}){gate.on_deadline && <>: {texts.onDeadline[gate.on_deadline]}</>}</span></p>
+}
+
+// Leads lists the nodes to which the answers lead.
+function Leads({ gate }: { gate: Gate }) {
+	if (!gate.leads?.length) return null
+	return (
+		<ul class="leads" aria-label={texts.leads}>{gate.leads.map((l, i) => (
+			<li key={i}>
+				{l.by && <><NodeLink run={gate.run} path={l.by} /> {texts.thenDecides}{" "}</>}
+				{l.on ? texts.leadOn[l.on] : l.answer ? <strong><Plain text={l.answer} /></strong> : texts.anyAnswer}{" "}
+				{l.to?.length ? <>{texts.leadsTo} {l.to.map((path, k) => <span key={path}>{k > 0 && ", "}<NodeLink run={gate.run} path={path} /></span>)}{l.more ? <> {texts.andMore(l.more)}</> : null}</> : texts.leadsNowhere}
+			</li>
+		))}</ul>
+	)
+}
+
+const NodeLink = ({ run, path }: { run: string; path: string }) => <a href={openRun(run, { node: path })}><Plain text={path} /></a>
+
 // Bases are the values on which a person decides.
 function Bases({ gate }: { gate: Gate }) {
 	return (
@@ -85,13 +119,23 @@ function Bases({ gate }: { gate: Gate }) {
 	)
 }
 
-// AnswerForm shows the choices of a gate as buttons, the fields of the gate's schema, or a field for any answer.
-export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
+// AnswerForm shows the choices of a gate as buttons, the fields of the gate's schema, or a field for any answer. An answer is sent after a second
+// press: the form first shows the answer and asks.
+function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 	const name = useId() // with each button, a screen reader reads the name of the gate
 	const schema = JSON.stringify(gate.schema), fields = useMemo(() => (schema ? fieldsOf(JSON.parse(schema)) : undefined), [schema])
 	const filled = useSignal<string[]>(fields?.map(f => f.start) ?? [])
 	const comment = useSignal(""), text = useSignal("true"), busy = useSignal(false), problem = useSignal(""), first = useSignal<Answered | undefined>(undefined)
+	const chosen = useSignal<{ value: unknown } | undefined>(undefined), form = useRef<HTMLFormElement>(null), pressed = useRef(-1) // pressed is the number of the last pressed button
+	useLayoutEffect(() => { // before the next key
+		if (!chosen.value) form.current?.querySelectorAll("button")[pressed.current]?.focus()
+	}, [chosen.value])
 	if (!may("signal")) return null
+	const choose = (value: unknown, button = 0) => {
+		problem.value = ""
+		pressed.current = button
+		chosen.value = { value }
+	}
 	const send = async (value: unknown) => {
 		busy.value = true
 		try {
@@ -100,12 +144,14 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 		} catch (err) {
 			problem.value = message(err)
 			if (err instanceof Refused && err.fault.answered) first.value = err.fault.answered
+			chosen.value = undefined
 		}
 		busy.value = false
 	}
 	if (first.value) return <p class="notice" role="alert"><Plain text={first.value.by || texts.somebody} /> {texts.alreadyAnswered}: <AnsweredText answer={first.value} /></p>
+	if (chosen.value) return <Sending gate={gate} value={chosen.value.value} comment={comment.value} busy={busy.value} send={send} back={() => (chosen.value = undefined)} />
 	return (
-		<form class="answer" onSubmit={e => {
+		<form class="answer" ref={form} onSubmit={e => {
 			e.preventDefault()
 			if (gate.choices) return
 			let answer: unknown
@@ -115,18 +161,41 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 				problem.value = fields ? texts.noValue((err as Error).message) : texts.badJSON
 				return
 			}
-			void send(answer)
+			choose(answer)
 		}}>
 			<span class="hidden" id={name}><Plain text={texts.answerTo(gate.label || gate.path)} /> <Plain text={gate.run} /></span>
 			<input aria-label={texts.comment} aria-describedby={name} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
 			{gate.choices
-				? gate.choices.map(choice => <button type="button" key={choice} aria-describedby={name} disabled={busy.value} onClick={() => send(choice)}><Plain text={choice} /></button>)
-				: fields ? <><FormFields fields={fields} filled={filled} /><button class="primary" aria-describedby={name} disabled={busy.value}>{texts.send}</button></>
-				: <><input aria-label={texts.answer} aria-describedby={name} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" aria-describedby={name} disabled={busy.value}>{texts.send}</button></>}
+				? gate.choices.map((choice, i) => <button type="button" key={choice} aria-describedby={name} onClick={() => choose(choice, i)}><Plain text={choice} /></button>)
+				: fields ? <><FormFields fields={fields} filled={filled} /><button class="primary" aria-describedby={name}>{texts.send}</button></>
+				: <><input aria-label={texts.answer} aria-describedby={name} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" aria-describedby={name}>{texts.send}</button></>}
 			{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 		</form>
 	)
 }
+
+const longestOnButton = 24
+
+// Sending asks whether an answer is to be sent. The focus is on the question, so that a screen reader reads it, and so that a key that is held does
+// not press a button.
+function Sending({ gate, value, comment, busy, send, back }: { gate: Gate; value: unknown; comment: string; busy: boolean; send: (value: unknown) => void; back: () => void }) {
+	const id = useId(), question = useRef<HTMLParagraphElement>(null)
+	useLayoutEffect(() => question.current?.focus(), [])
+	const text = answerText(value)
+	return (
+		<div class="answer sending" role="group" aria-labelledby={id} onKeyDown={e => {
+			if (e.key !== "Escape") return
+			e.preventDefault()
+			back()
+		}}>
+			<p id={id} ref={question} tabIndex={-1}>{texts.answerWith} <strong><Plain text={text} /></strong> {texts.toGate} <strong><Plain text={gate.label || gate.path} /></strong> {texts.ofRun} <span class="mono"><Plain text={gate.run} /></span>?{comment && <q><Plain text={comment} /></q>}</p>
+			<button class="primary" disabled={busy} aria-describedby={id} onClick={e => e.detail < 2 && send(value) /* not the second click of a double click on a choice */}>{texts.answerWith}{text.length <= longestOnButton && <> <Plain text={text} /></>}</button>
+			<button disabled={busy} onClick={back}>{texts.back}</button>
+		</div>
+	)
+}
+
+const answerText = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value))
 
 function FormFields({ fields, filled }: { fields: Field[]; filled: Signal<string[]> }) {
 	const id = useId()
@@ -148,5 +217,5 @@ function FormFields({ fields, filled }: { fields: Field[]; filled: Signal<string
 
 export function AnsweredText({ answer }: { answer: Answered }) {
 	const value = answer.value?.json
-	return <span>{value !== undefined && <strong><Plain text={typeof value === "string" ? value : JSON.stringify(value)} /></strong>}{answer.comment && <q><Plain text={answer.comment} /></q>}</span>
+	return <span>{value !== undefined && <strong><Plain text={answerText(value)} /></strong>}{answer.comment && <q><Plain text={answer.comment} /></q>}</span>
 }

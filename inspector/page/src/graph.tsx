@@ -6,13 +6,14 @@ import { folding } from "./facts"
 import { Export } from "./export"
 import type { Model } from "./model"
 import { isInside } from "./paths"
-import { usePicture } from "./picture"
+import { ofRoute, usePicture } from "./picture"
 import { go, route } from "./route"
 import { stopped } from "./scene"
 import { Search } from "./search"
 import { Canvas, neighbour, useStage } from "./stage"
+import { nodeStatuses, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Empty, Plain, shortcut } from "./ui"
+import { announced, Badge, Empty, Menu, Plain, shortcut } from "./ui"
 import { visible } from "./visible"
 
 // GraphView is the graph of a run on a canvas, with unfolded composites.
@@ -30,7 +31,7 @@ export function GraphView({ model }: { model: Model }) {
 	const revealed = useRef("") // the node that was unfolded because it is selected; if the user folds it again, it stays folded
 	const sought = node || around
 	useEffect(() => {
-		if (!sought || sought === revealed.current || !picture.value) return
+		if (!sought || sought === revealed.current || picture.value?.of !== ofRoute(route.peek())) return // the picture of another part does not tell
 		const box = picture.value.items.some(i => i.path === sought) ? undefined : folding(picture.value.items, sought)
 		if (!box) revealed.current = sought
 		else unfold(box)
@@ -85,7 +86,6 @@ export function GraphView({ model }: { model: Model }) {
 				{(inside || around) && <button onClick={() => go({ inside: "", around: "", up: "", down: "", node: inside ? "" : node })}>← {texts.wholeGraph}</button>}
 				{inside && <span class="meta">{texts.inside} <Plain text={inside} /></span>}
 				<Search model={model} jump={jump} />
-				{node && node !== around && <button onClick={() => go({ around: node, failed: "" })}>{texts.neighbourhood}</button>}
 				{around && <span class="meta">{texts.around} <Plain text={around} /></span>}
 				{around && <Levels label={texts.levelsUp} name={texts.up} value={up || "1"} change={up => go({ up })} />}
 				{around && <Levels label={texts.levelsDown} name={texts.down} value={down || "1"} change={down => go({ down })} />}
@@ -101,9 +101,6 @@ export function GraphView({ model }: { model: Model }) {
 				{graph && graph.total > graph.nodes.length && <span class="meta">{texts.firstNodes(graph.nodes.length, graph.total)}</span>}
 				<span class="spring" />
 				<Export model={model} picture={picture.value} facts={stage.facts} />
-				<button aria-label={texts.zoomOut} onClick={() => stage.zoom(0.8)}>−</button>
-				<button onClick={stage.fit}>{texts.fit}</button>
-				<button aria-label={texts.zoomIn} onClick={() => stage.zoom(1.25)}>+</button>
 			</div>
 			{graph?.note && <p class="trail meta"><Plain text={graph.note} /></p>}
 			<div class="stage">
@@ -122,6 +119,13 @@ export function GraphView({ model }: { model: Model }) {
 				{graph && !graph.known && <div class="over"><Empty title={texts.noGraph} /></div>}
 				{around && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noNode} /></div>}
 				{failed && !around && picture.value && !picture.value.items.length && <div class="over"><Empty title={texts.noFailed} /></div>}
+			</div>
+			<div class="tools foot">
+				<Legend counts={(inside ? model.insides.get(inside)?.counts : model.row.value?.counts) ?? {}} />
+				<span class="spring" />
+				<button aria-label={texts.zoomOut} onClick={() => stage.zoom(0.8)}>−</button>
+				<button onClick={stage.fit}>{texts.fit}</button>
+				<button aria-label={texts.zoomIn} onClick={() => stage.zoom(1.25)}>+</button>
 			</div>
 		</div>
 	)
@@ -146,6 +150,11 @@ function toggleGroup(name: string): void {
 	go({ fold: fold.includes(name) ? fold.filter(g => g !== name) : [...fold, name] }, true)
 }
 
+// Legend explains the shapes and letters of the statuses that a graph has.
+function Legend({ counts }: { counts: Counts }) {
+	return <ul class="legend" aria-label={texts.legend}>{nodeStatuses.filter(s => counts[s]).map(s => <li key={s}><Badge status={s} /></li>)}</ul>
+}
+
 // Levels chooses how many levels of predecessors or successors are shown.
 function Levels({ label, name, value, change }: { label: string; name: (n: string) => string; value: string; change: (n: string) => void }) {
 	const list = ["0", "1", "2", "3", "4", "5", "10", "all"]
@@ -159,11 +168,8 @@ function Levels({ label, name, value, change }: { label: string; name: (n: strin
 // Groups is a menu of the groups that can be folded.
 function Groups({ names, folded }: { names: string[]; folded: string[] }) {
 	return (
-		<details class="menu groups">
-			<summary class="button">{texts.groups}{folded.length > 0 && <span class="count"> {folded.length}</span>}</summary>
-			<div>
-				{names.map(name => <label class="check" key={name}><input type="checkbox" checked={folded.includes(name)} onChange={() => toggleGroup(name)} /> {texts.fold} <Plain text={name} /></label>)}
-			</div>
-		</details>
+		<Menu kind="groups" label={<>{texts.groups}{folded.length > 0 && <span class="count"> {folded.length}</span>}</>}>
+			{names.map(name => <label class="check" key={name}><input type="checkbox" checked={folded.includes(name)} onChange={() => toggleGroup(name)} /> {texts.fold} <Plain text={name} /></label>)}
+		</Menu>
 	)
 }

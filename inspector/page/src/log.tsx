@@ -84,6 +84,7 @@ export function LogView({ model }: { model: Model }) {
 			after.current = page.after
 			later.value = false
 			note.value = page.note ?? ""
+			again.current ||= page.last > page.after // the run may have gone on since its row was read
 		}
 		if (mine()) ready.value = true
 	})

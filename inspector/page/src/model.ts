@@ -165,6 +165,15 @@ export class Model {
 		return this.statuses.get(path) ?? "idle"
 	}
 
+	// having returns the paths of the first nodes with a status.
+	having(status: string, most: number): string[] {
+		const list: string[] = []
+		for (const [path, own] of this.statuses) {
+			if (own === status && list.push(path) === most) break
+		}
+		return list
+	}
+
 	isLate(path: string): boolean {
 		return (this.lateAt.get(path) ?? Infinity) <= Date.now()
 	}

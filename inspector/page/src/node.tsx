@@ -1,8 +1,8 @@
 import { useSignal } from "@preact/signals"
-import { useEffect } from "preact/hooks"
+import { useEffect, useRef } from "preact/hooks"
 import { get, Refused, type Neighbour, type NodeDetail, type NodeUndone, type Value } from "./api"
 import { asked, mayDo, undoModes, verbNames, type Verb } from "./actions"
-import { AnsweredText, AnswerForm } from "./gates"
+import { AnsweredText, Question } from "./gates"
 import { LateTag } from "./expected"
 import { generation, now } from "./live"
 import type { Model } from "./model"
@@ -33,22 +33,28 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 		const timer = setInterval(load, 3000)
 		return () => clearInterval(timer)
 	}, [path, detail.value?.status])
+	const panel = useRef<HTMLElement>(null)
+	useEffect(() => { // when the panel closes, the focus in it returns to where it was before
+		const before = document.activeElement as HTMLElement | null, own = panel.current!
+		return () => { if (own.contains(document.activeElement)) before?.focus?.() }
+	}, [])
 	const d = detail.value
 	return (
-		<aside class="panel" aria-label={texts.node}>
+		<aside class="panel" ref={panel} aria-label={texts.node}>
 			<header>
 				<h2 tabIndex={-1}><Plain text={d?.label || path} /></h2>
 				<button class="quiet" aria-label={texts.close} onClick={close}>×</button>
 			</header>
 			{problem.value && !d && (problem.value instanceof Refused && problem.value.status === 404 ? <p class="problem" role="alert"><Plain text={problem.value.message} /></p> : <Problem error={problem.value} again={load} />)}
 			{!d && !problem.value && <p class="loading">{texts.loading}</p>}
-			{d && <Detail d={d} run={model.id} counts={model.insides.get(path)?.counts} reload={load} />}
+			{d && <Detail d={d} run={model.id} stored={model.row.value?.stored} counts={model.insides.get(path)?.counts} reload={load} />}
 		</aside>
 	)
 }
 
-function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts?: Counts; reload: () => void }) {
+function Detail({ d, run, stored, counts, reload }: { d: NodeDetail; run: string; stored?: boolean; counts?: Counts; reload: () => void }) {
 	const began = d.start ? Date.parse(d.start) : 0
+	const runs = d.status === "running" && !d.gone
 	const took = d.status === "running" && began ? (d.gone ? Date.parse(d.gone) : now.value) - began : d.duration_ms
 	const offered: Record<string, Verb> = { retry: "retry", redrive: "redrive", cancel: "node/cancel" }
 	const verbs = [...d.actions.map(a => offered[a]), ...(d.actions.includes("compensate") ? undoModes : [])].filter(verb => verb && mayDo(verb))
@@ -59,14 +65,20 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><Plain text={p} /></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
 			<p class="meta facts">
 				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
-				{(took > 0 || d.start) && <span>{duration(took)}{d.estimate_ms !== undefined && !ended(d.status) && ` ${texts.ofAbout(roughly(d.estimate_ms))}`}</span>}<LateTag late={d.late} />
+				{(took > 0 || d.start) && <span>{runs ? texts.runningFor(duration(took)) : duration(took)}{d.estimate_ms !== undefined && !ended(d.status) && ` ${texts.ofAbout(roughly(d.estimate_ms))}`}</span>}<LateTag late={d.late} />
+				{runs && !stored && d.type === "step" && d.estimate_ms === undefined && <span title={texts.noEstimateHint}>{texts.noEstimate}</span>}
+				{runs && d.timeout_ms !== undefined && <span>{[d.timeout_ms > 0 && texts.timeoutOf(duration(d.timeout_ms)), (d.overall_timeout_ms ?? 0) > 0 && texts.overallOf(duration(d.overall_timeout_ms!))].filter(Boolean).join(", ") || texts.noTimeout}</span>}
 				{d.flags?.map(f => <span class="tag" key={f}>{texts.flag[f] ?? f}</span>)}
 				{d.hit && <span class="hit">{d.hit.run ? <>{texts.byRun} <a href={openRun(d.hit.run, { node: d.path })}><Plain text={d.hit.run} /></a></> : texts.byEarlierRun} <Time at={d.hit.at} /></span>}
-				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
+				{d.groups?.map(name => {
+					const slots = d.slots?.find(s => s.name === name)
+					return <span class="tag" key={name} title={slots && visible(texts.slotsHint(slots))}><Plain text={slots ? texts.slots(slots) : texts.group(name)} /></span>
+				})}
 			</p>
 			{d.usage && <p class="meta"><Used usage={d.usage} /></p>}
 			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).filter(([status]) => !ended(status)).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
+				{route.value.tab !== "table" && route.value.tab !== "timeline" && route.value.around !== d.path && <button onClick={() => go({ around: d.path, failed: "" })}>{texts.neighbourhood}</button>}
 				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}
 				{verbs.map(verb => {
 					const label = verb === "redrive" && d.type === "map" ? itemsLabel(counts) : undefined
@@ -77,8 +89,8 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
 			<Requests list={d.requests} />
-			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
-			{d.decision && <p class="notice">{texts.answeredBy} <Plain text={d.decision.by || texts.somebody} />: <AnsweredText answer={d.decision} /></p>}
+			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}><Question gate={d.gate} done={reload} /></Section>}
+			{d.decision && <p class="notice"><Plain text={d.decision.by || texts.someone} /> {texts.answered} <AnsweredText answer={d.decision} /></p>}
 			{d.undone && <Undone u={d.undone} />}
 			{!d.data && <p class="notice">{texts.noData}</p>}
 			{d.note && <p class="meta"><Plain text={d.note} /></p>}
@@ -93,7 +105,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 					</table>
 				</Section>
 			)}
-			{(d.inputs?.length ?? 0) > 0 && <Section title={texts.input}>{d.inputs!.map(i => <div key={i.name}><h4><Plain text={i.name} />{i.open && <span class="tag">{texts.stillOpen}</span>}</h4>{i.value && <Shown value={i.value} run={run} path={d.path} of="input" name={i.name} />}</div>)}</Section>}
+			{(d.inputs?.length ?? 0) > (d.gate?.bases?.length ?? 0) && <Section title={texts.input}>{d.inputs!.map(i => <div key={i.name}><h4><Plain text={i.name} />{i.open && <span class="tag">{texts.stillOpen}</span>}</h4>{i.value && <Shown value={i.value} run={run} path={d.path} of="input" name={i.name} />}</div>)}</Section>}
 			<Values title={texts.output} value={d.output} run={run} path={d.path} of="output" />
 			<Values title={texts.config} value={d.config} run={run} path={d.path} of="config" />
 			<Around title={texts.upstream} list={d.upstream} gone={!!d.gone} />

@@ -3,10 +3,13 @@ import { useEffect, useMemo, useRef } from "preact/hooks"
 import type { Graph } from "./api"
 import type { Picture } from "./draw"
 import type { Model } from "./model"
-import { aroundOf, route } from "./route"
+import { aroundOf, route, type Route } from "./route"
 import { notable } from "./scene"
 import { texts } from "./texts"
 import type { Asked } from "./worker"
+
+// ofRoute identifies the part of the graph that an address shows.
+export const ofRoute = (r: Route) => [r.inside, !!r.failed, r.by, r.around, r.up, r.down].join("|")
 
 // usePicture lets a worker make the picture of a run's graph, whenever the graph or its shown part has changed.
 export function usePicture(model: Model) {
@@ -28,7 +31,7 @@ export function usePicture(model: Model) {
 		})
 		asked.current = true
 		worker.onmessage = (e: MessageEvent<Omit<Picture, "of" | "n">>) => {
-			picture.value = { ...e.data, of: [r.inside, !!r.failed, r.by, r.around, r.up, r.down].join("|"), n: ++count.current }
+			picture.value = { ...e.data, of: ofRoute(r), n: ++count.current }
 			asked.current = false
 			if (again.current) {
 				again.current = false

@@ -7,7 +7,7 @@ export interface Placed { path: number[]; x: number; y: number; w: number; h: nu
 export interface Drawn { nodes: Placed[]; lines: { path: number[]; edge: number; points: number[] }[]; w: number; h: number; ms: number }
 
 const padding = 18
-const caption = 34
+const caption = 46 // the name and the counts, and a gap below them
 
 export function place(tree: Tree): Drawn {
 	const inner = new Map<number, Drawn>()

@@ -10,12 +10,17 @@ export function Since({ queue }: { queue: Queue }) {
 	return queue.since ? <span>{texts.since} <Time at={queue.since} /></span> : <span>{texts.neverWorked}</span>
 }
 
+// openWaits returns the first nodes of a run that wait for an answer and to which no answer was posted.
+export const openWaits = (row: Row) => row.waiting?.filter(path => !row.requests?.some(q => q.kind === "signal" && q.status === "waiting" && q.path === path)) ?? []
+
+// needsSteps reports whether NextSteps has something to say.
+export const needsSteps = (row: Row) => !!row.stored && !ended(row.status) && !!(row.queue || row.gone)
+
 // NextSteps says what somebody can do about a stored run that no process performs, and in which order.
 export function NextSteps({ row }: { row: Row }) {
 	const { queue, gone, can_continue: can } = row
-	const answered = (path: string) => !!row.requests?.some(q => q.kind === "signal" && q.status === "waiting" && q.path === path)
-	const open = row.waiting?.filter(path => !answered(path)) ?? [], asks = (row.waits ?? 0) - (row.waiting?.length ?? 0) + open.length
-	if (!row.stored || ended(row.status) || !(queue || gone)) return null
+	const open = openWaits(row), asks = (row.waits ?? 0) - (row.waiting?.length ?? 0) + open.length
+	if (!needsSteps(row)) return null
 	const press = row.actions.includes("redrive") && mayDo("redrive"), answer = asks > 0 && may("signal"), first = answer || press
 	const last = queue
 		? <>{first ? texts.orStart : texts.onlyStart} <Plain text={row.workflow} />{queue.plan && <> (<code>{texts.version(queue.plan)}</code>)</>}: {texts.continuesItself} {queue.since ? <>{texts.lastServed} <Time at={queue.since} />.</> : texts.neverServed} {queue.runs > 1 && texts.helpsAll(queue.runs)} {texts.orAdopt}</>

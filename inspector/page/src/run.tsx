@@ -1,15 +1,15 @@
 import { useEffect, useMemo } from "preact/hooks"
-import type { RunVerb } from "./api"
+import type { Row, RunVerb } from "./api"
 import { asked, mayDo, undoModes, verbNames } from "./actions"
 import { GraphView } from "./graph"
 import { everySoOften, generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
-import { NextSteps, PlaceInLine } from "./queues"
+import { needsSteps, NextSteps, openWaits, PlaceInLine } from "./queues"
 import { Requests } from "./requests"
 import { Expected, LateSoFar } from "./expected"
-import { go, href, route, unfiltered, type Route } from "./route"
+import { go, href, openRun, route, unfiltered, type Route } from "./route"
 import { Cause, FailedSoFar, Stopped, took } from "./runs"
 import { ended } from "./status"
 import { KeyTag } from "./stored"
@@ -17,6 +17,17 @@ import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
 import { announced, Plain, Problem, Progress, RunBadge, shortcut, tally, Time, UndoneTag, Used } from "./ui"
+
+// Attention links to the nodes for which a person may have to act: nodes that have failed, and nodes that wait for an answer.
+function Attention({ r, model }: { r: Row; model: Model }) {
+	const failed = r.failed ?? (model.version.value, r.counts.failed ? model.having("failed", listed) : []), waits = ended(r.status) || needsSteps(r) ? [] : openWaits(r)
+	const list = (kind: string, name: string, paths: string[], total: number) => paths.length > 0 && (
+		<p class={`run-note attention ${kind}`}>{name} {paths.map((path, i) => <span key={path}>{i > 0 && ", "}<a href={openRun(r.id, { tab: "graph", node: path })}><Plain text={path} /></a></span>)}{total > paths.length && <span class="meta"> {texts.andMore(total - paths.length)}</span>}</p>
+	)
+	return <>{list(failed.length > 1 ? "failures" : "failures one", texts.haveFailed, failed, r.counts.failed ?? 0)}{list("waits", texts.waitsForAnswer, waits, waits.length + (r.waits ?? 0) - (r.waiting?.length ?? 0))}</>
+}
+
+const listed = 5
 
 // wide reports whether the window is wide enough to show a readable graph.
 export const wide = () => innerWidth >= 700
@@ -69,8 +80,11 @@ export function RunView({ id }: { id: string }) {
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
 					<RunBadge status={row.status} gone={row.gone} /><FailedSoFar r={row} /><LateSoFar model={model} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
-					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <Expected r={row} />
+					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <Expected r={row} />{row.status === "running" && !row.stored && row.remaining_ms === undefined && <span class="meta" title={texts.noEstimateHint}>{texts.noEstimateOfRun}</span>}
 				</div>
+				<Stopped r={row} />
+				{row.error && <p class="run-error"><Cause r={row} /></p>}
+				<Attention r={row} model={model} />
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.ofNodes(tally(row.counts, row.nodes))} /><span class="meta">{tally(row.counts, row.nodes)}</span></div>
 				<div class="buttons">{verbs.map(verb => {
@@ -82,8 +96,6 @@ export function RunView({ id }: { id: string }) {
 				{(row.key || row.priority || row.line) && <p class="meta run-note line"><KeyTag r={row} /> {row.line && !row.queue && <PlaceInLine line={row.line} stored={row.stored} hasKey={!!row.key} />}</p>}
 				<NextSteps row={row} />
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
-				<Stopped r={row} />
-				{row.error && <p class="run-error"><Cause r={row} /></p>}
 			</header>
 			<nav class="tabs" aria-label={texts.views}>
 				{tabs.map(([name, label, key]) => <a key={name} class={tab === name ? "on" : ""} aria-current={tab === name ? "page" : undefined} aria-keyshortcuts={key} href={href({ ...route.value, ...unfiltered, tab: name })}>{label}</a>)}

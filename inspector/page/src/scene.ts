@@ -10,8 +10,9 @@ import { visible } from "./visible"
 
 // The content of a graph's picture, as pure functions: a scene is made from the graphs, laid out, and turned into a picture.
 
-// Choice says which part of the graph is shown, and how. stopped is the name of the box for the stopped nodes.
-export interface Choice { open: Set<string>; fold: string[]; failed: string; by: By | "" | "none"; stopped?: string; around?: Around }
+// Choice says which part of the graph is shown, and how. stopped has the words for the name of the box for the stopped nodes: with the nodes that
+// stopped them, and without.
+export interface Choice { open: Set<string>; fold: string[]; failed: string; by: By | "" | "none"; stopped?: { by: string; alone: string }; around?: Around }
 
 // Around is the neighbourhood of a node: its predecessors up to some levels up, and its successors up to some levels down.
 export interface Around { path: string; up: number; down: number }
@@ -46,8 +47,14 @@ export function sceneOf(model: Known, inside: string, choice: Choice, start = in
 		const from = at.get(e.from), to = at.get(e.to)
 		if (from !== undefined && to !== undefined) scene.links.push({ from, to, label: visible(e.label ?? "", 80), on: e.on ?? "", data: !!e.data })
 	}
-	const shown = choice.failed === "1" ? foldCells(scene, stopped, choice.stopped ?? stopped, c => stops.has(model.status(c.path))) : scene
+	const shown = choice.failed === "1" ? foldCells(scene, stopped, stoppedBy(graph.nodes.filter(n => model.status(prefix + n.id) === "failed"), choice), c => stops.has(model.status(c.path))) : scene
 	return clustered(choice.fold.reduce((s, group) => foldCells(s, group, group, c => c.group === group), shown), choice)
+}
+
+// stoppedBy names the box for the stopped nodes after the nodes whose failures stopped them.
+function stoppedBy(roots: Graph["nodes"], { stopped: words = { by: "", alone: "" } }: Choice): string {
+	const [first, ...more] = roots.map(n => n.label || n.id)
+	return first === undefined ? words.alone : `${words.by} ${first}${more.length ? ` +${more.length}` : ""}`
 }
 
 // clustered replaces the cells of a large scene by clusters. An unfolded cluster contains the scene of its members, which is divided into clusters if
@@ -163,13 +170,18 @@ function joined(scene: Scene, links: Link[], at: number[], pathOf = (_: number) 
 	return scene
 }
 
-const plain = { w: 168, h: 38 }
-const counted = { w: 168, h: 62 } // space for a bar and counts
+const plain = 38, counted = 62 // the heights of boxes, without and with a bar and counts
+const narrow = 168, wide = 300
+
+// sizeOf returns the size of a box. In a graph with few boxes there is room for a long name.
+function sizeOf({ label, composite, members }: Cell, roomy: boolean) {
+	return { w: roomy ? Math.min(wide, Math.max(narrow, 50 + 7 * label.length)) : narrow, h: composite || members ? counted : plain }
+}
 
 export function treeOf(scene: Scene, all: boolean): Tree {
 	const inside: Record<number, Tree> = {}
 	scene.cells.forEach((cell, i) => { if (cell.inside) inside[i] = treeOf(cell.inside, all) })
-	return { task: { boxes: scene.cells.map(c => (c.composite || c.members ? counted : plain)), edges: scene.links.map(l => [l.from, l.to]), all }, inside }
+	return { task: { boxes: scene.cells.map(c => sizeOf(c, scene.cells.length <= mostBoxes)), edges: scene.links.map(l => [l.from, l.to]), all }, inside }
 }
 
 // pictureOf adds names to the boxes and lines that the worker has placed.

@@ -1,5 +1,6 @@
 import { useEffect, useMemo, useRef } from "preact/hooks"
 import { centred, fitting, panned, readable, showing, starting, zoomed, type Camera, type Size } from "./camera"
+import { mostBoxes } from "./cluster"
 import { detailOf, drawGraph, theme, type Item, type Picture } from "./draw"
 import { Facts } from "./facts"
 import { Minimap } from "./minimap"
@@ -58,7 +59,7 @@ export function useStage(model: Model, picture: Picture | undefined, selected: s
 		const { picture: p, selected } = shown.current
 		if (p?.items.length && moved.current !== p.of && size().w) {
 			const focus = p.items.find(i => i.path === (selected || route.peek().around)) ?? facts.first(p.items)
-			camera.current = whole.current || route.peek().by === "none" ? fitting(p, size()) : starting(p, focus, size())
+			camera.current = whole.current || (route.peek().by === "none" && p.items.length > mostBoxes) ? fitting(p, size()) : starting(p, focus, size())
 		}
 		bring()
 		redraw()

@@ -253,7 +253,7 @@ function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: La
 			g.setLineDash([])
 			g.lineWidth = 1
 		}
-		drawName(g, (late ? `⏱ ${texts.late}: ` : "") + visible(s.path, 60) + (s.n > 1 ? ` #${s.n}` : ""), Math.max(0, x0), Math.min(x1, w), y, off ? t.text : t.panel)
+		drawName(g, (late ? `${texts.late}: ` : "") + visible(s.path, 60) + (s.n > 1 ? ` #${s.n}` : ""), Math.max(0, x0), Math.min(x1, w), y, off ? t.text : t.panel)
 	})
 	if (expected !== undefined && expected <= to) {
 		g.strokeStyle = t.accent

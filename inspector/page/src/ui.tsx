@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact"
-import { useEffect, useRef } from "preact/hooks"
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks"
 import { signal } from "@preact/signals"
 import { Refused, url, type Usage, type Value } from "./api"
 import { shape } from "./draw"
@@ -157,11 +157,13 @@ export function bytes(n: number): string {
 	return n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`
 }
 
+// valueText returns a value as text, with line breaks.
+export const valueText = (value: Value) => value.json !== undefined ? (typeof value.json === "string" ? value.json : JSON.stringify(value.json, null, 2)) : value.text ?? ""
+
 export function Shown({ value, run, path, of, name }: { value: Value; run: string; path: string; of: string; name?: string }) {
-	const text = value.json !== undefined ? (typeof value.json === "string" ? value.json : JSON.stringify(value.json, null, 2)) : value.text ?? ""
 	return (
 		<div class="value">
-			<pre tabIndex={0} dir="ltr"><bdi>{visibleLines(text)}</bdi></pre>
+			<pre tabIndex={0} dir="ltr"><bdi>{visibleLines(valueText(value))}</bdi></pre>
 			<p class="meta">
 				<span><Plain text={value.type} /></span> <span>{bytes(value.bytes)}</span>
 				{value.truncated && <span>{texts.truncated(bytes(value.bytes))}</span>}{" "}
@@ -188,7 +190,7 @@ export function Problem({ error, again }: { error: Error; again?: () => void }) 
 
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
 	const ref = useRef<HTMLDialogElement>(null)
-	useEffect(() => {
+	useLayoutEffect(() => { // before the next key
 		const before = document.activeElement as HTMLElement | null
 		ref.current?.showModal()
 		return () => before?.focus?.()
@@ -203,6 +205,27 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
 	)
 }
 
+// Menu is a button that opens a list of controls. Escape closes the list and moves the focus to the button; a click or the focus outside closes
+// the list, too.
+export function Menu({ label, kind = "", children }: { label: ComponentChildren; kind?: string; children: ComponentChildren }) {
+	const ref = useRef<HTMLDetailsElement>(null)
+	useEffect(() => {
+		const menu = ref.current!
+		const leave = (e: Event) => { if (!menu.contains(e.target as Node)) menu.open = false }
+		const escape = (e: KeyboardEvent) => {
+			if (e.key !== "Escape" || !menu.open || document.querySelector("dialog[open]")) return
+			e.preventDefault()
+			menu.open = false
+			menu.querySelector("summary")!.focus()
+		}
+		addEventListener("keydown", escape, true) // captures the event, so that shortcuts see it as used
+		addEventListener("pointerdown", leave)
+		addEventListener("focusin", leave)
+		return () => { removeEventListener("keydown", escape, true); removeEventListener("pointerdown", leave); removeEventListener("focusin", leave) }
+	}, [])
+	return <details ref={ref} class={`menu ${kind}`}><summary class="button">{label}</summary><div>{children}</div></details>
+}
+
 // announced is the next text for the screen reader.
 export const announced = signal("")
 
@@ -210,16 +233,15 @@ export function Announcer() {
 	return <div class="hidden" role="status" aria-live="polite">{announced}</div>
 }
 
-const typing = () => {
-	const at = document.activeElement
-	return (at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
-}
+const typing = (at: EventTarget | null) =>
+	(at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
 
-// shortcut calls a handler for keys that are not typed into a field, until the returned function is called. The handler reports
-// whether it used the key.
+// shortcut calls a handler for keys that are not typed into a field and that nothing else has used, until the returned function is called. The
+// handler reports whether it used the key. Escape counts once however long it is held, since each use closes one thing.
 export function shortcut(handler: (e: KeyboardEvent) => boolean): () => void {
 	const keys = (e: KeyboardEvent) => {
-		if (!typing() && !e.ctrlKey && !e.metaKey && !e.altKey && handler(e)) e.preventDefault()
+		if (e.defaultPrevented || (e.key === "Escape" && e.repeat)) return
+		if (!typing(e.target) && !e.ctrlKey && !e.metaKey && !e.altKey && handler(e)) e.preventDefault()
 	}
 	addEventListener("keydown", keys)
 	return () => removeEventListener("keydown", keys)

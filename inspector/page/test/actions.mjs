@@ -1,6 +1,6 @@
 // What operators do: they answer gates, and use every action.
 import assert from "node:assert/strict"
-import { api, base, close, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
+import { answer, api, base, close, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
 
 export const actions = {
 	async "two answer one gate: the second is told who was first"() {
@@ -11,9 +11,9 @@ export const actions = {
 		await bob.getByRole("button", { name: "hold" }).waitFor()
 		await bob.route("**/api/v1/node?**", r => r.abort()) // bob's page does not learn of ann's answer in time
 		await card.getByLabel("Comment").fill("looks good")
-		await card.getByRole("button", { name: "ship" }).click()
+		await answer(card, "ship")
 		await card.waitFor({ state: "detached" })
-		await bob.getByRole("button", { name: "hold" }).click()
+		await answer(bob, "hold")
 		await bob.getByText("ann was first").waitFor()
 		await bob.getByText("looks good").waitFor()
 		await close(ann)
@@ -39,11 +39,14 @@ export const actions = {
 		await page.getByText('The field "Amount" has no valid value.').waitFor()
 		await form.getByLabel("Amount").fill("12.5")
 		await form.getByRole("button", { name: "Send" }).click()
+		await form.getByText('Answer {"amount":12.5,"currency":"USD","urgent":true} to gate form').waitFor()
+		await form.getByRole("button", { name: "Answer", exact: true }).click()
 		await form.waitFor({ state: "detached" })
 		const node = await api("node", { run, path: "form" })
 		assert.deepEqual([node.status, node.decision.value.json, node.decision.comment], ["completed", { amount: 12.5, currency: "USD", urgent: true }, "once"])
 		await card("data").getByLabel("Answer").fill("7")
 		await card("data").getByRole("button", { name: "Send" }).click()
+		await card("data").getByRole("button", { name: "Answer 7" }).click()
 		await card("data").waitFor({ state: "detached" })
 		assert.equal((await api("node", { run, path: "data" })).decision.value.json, 7)
 		await page.locator("button.primary").first().hover() // the button's text must be readable under the pointer, too
@@ -124,7 +127,7 @@ export const actions = {
 		await stage(`hold?run=${run}`)
 		const page = await open(link(run, "/graph?node=review%2Fapprove"))
 		const panel = page.getByRole("complementary", { name: "Node" })
-		await panel.getByRole("button", { name: "ship" }).click()
+		await answer(panel, "ship")
 		await panel.getByText("waits for the process that performs the run").waitFor()
 		await panel.getByRole("button", { name: "ship" }).waitFor({ state: "detached" }) // a second answer is not offered, because the first one counts
 		await page.getByRole("button", { name: "Cancel", exact: true }).click()
@@ -134,7 +137,7 @@ export const actions = {
 		await page.locator(".run-head").getByText("out of stock").waitFor()
 		await stage(`take?run=${run}`)
 		await page.locator(".run-title .badge", { hasText: "cancelled" }).waitFor()
-		await panel.getByText("Answered by ann").waitFor()
+		await panel.getByText("ann answered ship").waitFor()
 		await page.locator(".requests").first().waitFor({ state: "detached" })
 		await close(page)
 	},
@@ -153,9 +156,9 @@ export const actions = {
 		await card(ann).locator("time").first().waitFor() // the time since which the gate waits
 		const described = await card(ann).getByRole("button", { name: "ship" }).evaluate(b => document.getElementById(b.getAttribute("aria-describedby")).textContent)
 		assert.match(described, new RegExp(`Answer to review/approve.*${run}`)) // what a screen reader says after the button's name
-		await card(ann).getByRole("button", { name: "ship" }).click()
+		await answer(card(ann), "ship")
 		await card(ann).waitFor({ state: "detached" })
-		await card(bob).getByRole("button", { name: "hold" }).click()
+		await answer(card(bob), "hold")
 		await bob.getByText("ann was first").waitFor()
 		await close(bob)
 		await ann.goto(base + "#/stored?q=" + run)

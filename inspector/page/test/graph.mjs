@@ -1,6 +1,6 @@
 // The graph: what the user can fold and unfold, how the user moves the picture, and what the picture shows at each zoom.
 import assert from "node:assert/strict"
-import { api, clickBox, close, completed, data, drawn, link, open, stage, steady, textsIn, until } from "./harness.mjs"
+import { answer, api, clickBox, close, completed, data, drawn, link, open, stage, steady, textsIn, until } from "./harness.mjs"
 
 export const graph = {
 	async "composites unfold, and are looked into"() {
@@ -17,7 +17,7 @@ export const graph = {
 		await drawn(page, 3)
 		await page.goto(link(run, "/graph?inside=each%5B1%5D&node=each%5B1%5D%2Fask"))
 		await drawn(page, 2)
-		await page.getByRole("complementary").getByText("it waits for a signal").waitFor()
+		await page.getByRole("complementary").getByText("it waits for an answer").waitFor()
 		await page.getByRole("button", { name: /Whole graph/ }).click()
 		await drawn(page, 6)
 		await page.getByLabel("Failed part").check()
@@ -64,7 +64,7 @@ export const graph = {
 		assert.equal(await below("last"), "last/loop")
 		for (const iteration of [1, 2, 3]) {
 			await until(`iteration ${iteration}`, async () => (await below("loop")) === `loop#${iteration}/ask`)
-			await page.getByRole("complementary").getByRole("button", { name: "again" }).click()
+			await answer(page.getByRole("complementary"), "again")
 		}
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
 		assert.equal(await below("last"), "last/loop")
@@ -164,7 +164,7 @@ export const graph = {
 		const page = await open(link(run, "/graph?failed=1&by=none"))
 		await drawn(page, 5) // the failed node, its three predecessors, and the box of the stopped nodes
 		await page.locator("canvas.picture").focus()
-		const box = page.locator("[role=status]", { hasText: `stopped by that: ${counts.aborted} nodes` })
+		const box = page.locator("[role=status]", { hasText: `stopped by table_06_04_customer_orders_daily: ${counts.aborted} nodes` })
 		await until("box of the stopped nodes", async () => {
 			await page.keyboard.press("ArrowRight")
 			return (await box.count()) > 0

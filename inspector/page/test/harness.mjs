@@ -69,6 +69,12 @@ export const close = async page => {
 // data returns a fact about the graph's picture, which the page writes into the canvas's data attributes.
 export const data = (page, name) => page.locator("canvas.picture").evaluate((c, n) => c.dataset[n], name)
 
+// answer chooses an answer of a gate, and confirms it.
+export const answer = async (at, name) => {
+	await at.getByRole("button", { name, exact: true }).click()
+	await at.getByRole("button", { name: `Answer ${name}`, exact: true }).click()
+}
+
 // drawn waits for a picture of n boxes.
 export const drawn = (page, n) => until(`picture of ${n} boxes`, async () => (await data(page, "items").catch(() => "")) === String(n), 20_000)
 

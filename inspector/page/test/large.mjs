@@ -167,7 +167,8 @@ export const large = {
 			const doc = new DOMParser().parseFromString(text, "image/svg+xml")
 			return [doc.querySelectorAll("parsererror, img, script").length, document.querySelectorAll(".sheet svg").length, document.querySelectorAll(".sheet img, .sheet script, .sheet parsererror").length, window.broken]
 		}, text)
-		assert.deepEqual(found, [0, 1, 0, undefined])
+		assert(found[1] > 0)
+		assert.deepEqual(found.toSpliced(1, 1), [0, 0, undefined])
 		await close(page)
 	},
 }

@@ -1,6 +1,7 @@
 // Tests the page in a browser. The first argument is the address of the service. The scenarios cover every screen and action, screen readers,
 // narrow windows, bad networks and hostile values. This program prints a line for each scenario, and exits with 1 if a scenario has failed. If
 // there is a second argument, only scenarios whose names contain it run.
+import { acting } from "./acting.mjs"
 import { actions } from "./actions.mjs"
 import { appearance } from "./appearance.mjs"
 import { estimates } from "./estimates.mjs"
@@ -15,7 +16,7 @@ import { views } from "./views.mjs"
 
 const only = process.argv[3]
 let failed = 0
-for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...large, ...estimates, ...actions, ...operating, ...stored, ...appearance, ...strain })) {
+for (const [name, scenario] of Object.entries({ ...functions, ...views, ...graph, ...large, ...estimates, ...actions, ...acting, ...operating, ...stored, ...appearance, ...strain })) {
 	if (only && !name.includes(only)) continue
 	const begun = Date.now()
 	try {

@@ -1,7 +1,7 @@
 // Lists, tables and texts: what they show, and that a reload restores it.
 import assert from "node:assert/strict"
 import { readFileSync } from "node:fs"
-import { api, base, browser, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
+import { answer, api, base, browser, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
 	async "what a run has used is in its header, in lists and with its nodes, live and stored"() {
@@ -309,8 +309,8 @@ export const views = {
 		await page.getByRole("row", { name: /review.* nodes inside: 1 of 2 completed.*suspended/ }).waitFor()
 		for (const name of ["Abort", "Leave"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
 		await page.goto(link(run, "/graph?node=review%2Fapprove"))
-		await panel.getByRole("button", { name: "ship" }).click()
-		await panel.getByText("Answered by").waitFor()
+		await answer(panel, "ship")
+		await panel.getByText("ann answered ship").waitFor()
 		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor({ state: "detached" })
 		await page.getByRole("button", { name: "Abort", exact: true }).waitFor()
 		await close(page)
@@ -490,6 +490,8 @@ export const views = {
 		await tabTo(page, "Comment")
 		await page.keyboard.type("by keyboard")
 		await tabTo(page, "ship")
+		await page.keyboard.press("Enter")
+		await tabTo(page, "Answer ship")
 		await page.keyboard.press("Enter")
 		await page.getByRole("complementary").getByText("by keyboard").waitFor()
 		await tabTo(page, "Cancel")

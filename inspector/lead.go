@@ -1,0 +1,114 @@
+package inspector
+
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// lead says to which nodes an answer of a gate leads, a failure of the gate, or a label of a condition that follows the gate.
+type lead struct {
+	Answer string   `json:"answer,omitempty"` // empty without On: any answer
+	On     string   `json:"on,omitempty"`     // instead of an answer: failure, or always
+	By     string   `json:"by,omitempty"`     // the path of the condition that decides, if this is not the gate
+	To     []string `json:"to,omitempty"`     // the paths of the first few nodes
+	More   int      `json:"more,omitempty"`   // the number of further nodes
+}
+
+// onDeadline returns what happens at the deadline of a wait without an answer.
+func onDeadline(at place) string {
+	switch n := at.node(); {
+	case at.plan == nil:
+		return ""
+	case n.Gate == nil:
+		return "again"
+	case n.Gate.OnTimeout == kahn.GateLabel:
+		return "timeout"
+	}
+	return "fail"
+}
+
+// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer of a deadline, and for a failure. If the gate
+// itself does not decide, leadsOf adds the branches of the conditions that follow it.
+func (c *call) leadsOf(at place, g gate) (list []lead) {
+	if n := at.node(); n.Kind != kahn.KindGate || n.Do != nil {
+		return nil
+	}
+	out := c.effectsOf(at.plan, at.plan.ID(at.ref))
+	answers := g.Choices
+	if len(answers) == 0 {
+		answers = c.labelsOf(at)
+	}
+	if g.OnDeadline == "timeout" && !slices.Contains(answers, "timeout") {
+		answers = append(slices.Clip(answers), "timeout")
+	}
+	if slices.ContainsFunc(out, func(e kahn.Edge) bool { return e.Label != "" }) {
+		for _, answer := range answers {
+			list = append(list, leadTo(at, lead{Answer: answer}, out, func(e kahn.Edge) bool { return e.On == kahn.OnSuccess && follows(at.plan, at.ref, answer, e.Label) }))
+		}
+	} else if x := leadTo(at, lead{}, out, func(e kahn.Edge) bool { return e.On == kahn.OnSuccess }); x.To != nil {
+		list = append(list, x)
+	}
+	for _, on := range []kahn.On{kahn.OnFailure, kahn.OnAlways} {
+		if x := leadTo(at, lead{On: on.String()}, out, func(e kahn.Edge) bool { return e.On == on }); x.To != nil {
+			list = append(list, x)
+		}
+	}
+	for _, e := range out {
+		if e.Label == "" && e.On == kahn.OnSuccess && len(list) < mostLeads {
+			list = append(list, c.branchesOf(at, e.To)...)
+		}
+	}
+	return list[:min(len(list), mostLeads)]
+}
+
+// mostLeads bounds the leads of a gate in a response.
+const mostLeads = 20
+
+// branchesOf returns where the labels of a condition lead. For any other node it returns nil.
+func (c *call) branchesOf(at place, id string) (list []lead) {
+	out := c.effectsOf(at.plan, id)
+	for _, e := range out {
+		if e.Label == "" || slices.ContainsFunc(list, func(x lead) bool { return x.Answer == e.Label }) {
+			continue
+		}
+		list = append(list, leadTo(at, lead{Answer: e.Label, By: at.in.prefix + id}, out, func(other kahn.Edge) bool { return other.Label == e.Label }))
+	}
+	return list
+}
+
+// effectsOf returns the first out-edges of a node that decide whether a node runs.
+func (c *call) effectsOf(plan *kahn.Plan, id string) (list []kahn.Edge) {
+	out := c.edgesOf(plan).from[id]
+	for _, e := range out[:min(len(out), mostNeighbours)] {
+		if !e.DataOnly && !observes(plan, e.To) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// leadTo adds the targets of the chosen edges to a lead.
+func leadTo(at place, x lead, edges []kahn.Edge, chosen func(kahn.Edge) bool) lead {
+	for _, e := range edges {
+		switch path := at.in.prefix + e.To; {
+		case !chosen(e) || slices.Contains(x.To, path):
+		case len(x.To) < few:
+			x.To = append(x.To, path)
+		default:
+			x.More++
+		}
+	}
+	return x
+}
+
+// follows reports whether an answer of a node takes the edges with a label. Every answer takes an edge without a label.
+func follows(plan *kahn.Plan, ref machine.Ref, answer, label string) bool {
+	if label == "" {
+		return true
+	}
+	taken, _ := plan.Route(ref, answer)
+	own, _ := plan.Route(ref, label)
+	return slices.ContainsFunc(taken, func(branch int32) bool { return slices.Contains(own, branch) })
+}
