@@ -51,7 +51,7 @@ type object struct {
 	Properties  map[string]struct{ Title string }
 }
 
-// describe adds the schemas to the kinds. If an embedded schema has a defect, it panics when the program starts.
+// describe adds the schemas to the kinds. describe panics when the program starts if an embedded schema has a defect.
 func describe(list ...kind) map[string]kind {
 	var schemas map[string]json.RawMessage
 	if err := json.Unmarshal(kindSchemas, &schemas); err != nil {

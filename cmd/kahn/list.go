@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
-// undoWords maps each state of a run's compensation to the word in the list.
+// undoWords maps each state of a run's compensation to the word that the command list prints.
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }
@@ -153,7 +153,7 @@ func usedBy(r *store.Run) string {
 	return cmp.Or(strings.Join(list, " "), "-")
 }
 
-// spelled replaces characters in a name that would break a line or a column by escapes such as \t.
+// spelled returns a name in which escapes such as \t replace the characters that would break a line or a column.
 func spelled(name string) string {
 	return foreign.Line(strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(name), math.MaxInt)
 }

@@ -55,7 +55,7 @@ func (p performer) equip(g *kahn.Graph) {
 	if p.hosted != nil {
 		return
 	}
-	isHere := func(in kahn.Input) bool { return in.Name == here }    // addReserved reports such an input as a problem
+	isHere := func(in kahn.Input) bool { return in.Name == here }    // addReserved reports a declared input with this name as a problem
 	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any input
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
 	}

@@ -18,7 +18,7 @@
 // case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Commands other than run,
 // serve and test run no step.
 //
-// Start reading at commands in commands.go, which is the table of commands and flags.
+// Start reading at the function commands in commands.go, which returns the table of commands and flags.
 package main
 
 import (

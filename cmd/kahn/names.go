@@ -79,7 +79,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 			n.inputs[node.Map.Over] = true
 		}
 		if node.Sub != nil {
-			for _, in := range node.Sub.Inputs { // a composite without edges passes on the run's inputs
+			for _, in := range node.Sub.Inputs { // a composite without edges passes the run's inputs to the nodes inside
 				n.inputs[in.Name] = true
 			}
 			n.look(node.Sub, prefix+node.ID+"/")
@@ -95,7 +95,7 @@ func (n names) find(texts ...string) {
 		checker, ok := parsed.(interface {
 			Check(ancestor, input func(name string) error) error
 		})
-		if ok && err == nil { // invalid templates were refused before
+		if ok && err == nil { // invalid expressions were refused by the load of the definition
 			_ = checker.Check(accept, func(name string) error { // every name is accepted
 				n.inputs[name] = true
 				return nil
@@ -107,7 +107,7 @@ func (n names) find(texts ...string) {
 // findCalls adds the names of inputs in the templates of a config. If params is true, it also adds the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
-		calls, _ := callsIn(text) // invalid templates were refused before
+		calls, _ := callsIn(text) // invalid templates were refused by the load of the definition
 		for _, call := range calls {
 			switch reads := call.function == "input" || params && call.function == "param"; {
 			case reads && call.computed:

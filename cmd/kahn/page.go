@@ -137,7 +137,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 		stop()
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = server.Shutdown(closing) // Shutdown may have timed out: Close ends the connections that are still open
+		_ = server.Shutdown(closing) // if Shutdown times out, Close ends the connections that are still open
 		_ = server.Close()
 		<-served
 	}, nil

@@ -75,8 +75,8 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without returns the problems in ps that are not in others. Vetting the tests of a definition reports the problems of the definition again; this
-// method removes them.
+// The method without returns the problems in ps that are not in others. Vetting the tests of a definition reports the problems of the definition
+// again; this method removes them.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {
@@ -109,11 +109,12 @@ type checker struct {
 	lines []string  // the lines of the text; set on first use
 	by    performer // of the definition
 	found problems
-	known map[problem]bool // the problems in found, as a set
-	more  int              // the number of problems that were not added to found
+	known map[problem]bool // the same problems as in `found`, as a set
+	more  int              // the number of problems beyond the limit of `found`
 }
 
-// finish returns the first maxProblems problems in the order of the text. If there are more, another problem gives their number.
+// finish returns the first maxProblems problems in the order of the text. If there are more, one further problem says how many
+// were left out.
 func (c *checker) finish() problems {
 	c.found.sort()
 	if over := len(c.found) - maxProblems; over > 0 {

@@ -76,7 +76,7 @@ cancelled or left the run, and 2 if nothing ran because of a bad flag or definit
 	},
 }
 
-// host performs the command run.
+// host performs the command `kahn run`.
 type host struct {
 	inputs, answers pairs
 	ask             bool

@@ -74,7 +74,7 @@ func (s *screen) write(lines string) {
 	}
 }
 
-// note writes a message of the program, above the picture if there is one.
+// note writes a message of the program, above the display if it is open.
 func (s *screen) note(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 	},
 }
 
-// server performs the command serve.
+// server performs the command `kahn serve`.
 type server struct {
 	store        string
 	page         page
@@ -117,7 +117,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 		return t.refuse(err)
 	}
 	s.db = db
-	defer func() { _ = db.Close() }() // an error does not matter: committed data is already in the file
+	defer func() { _ = db.Close() }() // an error of Close does not matter, since committed data is already in the file
 	return s.work(ctx)
 }
 

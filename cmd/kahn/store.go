@@ -182,9 +182,9 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start posts the answers to the store, and tries again to start the run for one and a
-// half times the lease. start returns at once if the process that performs the run takes all posted answers meanwhile: the error matches
-// errRefused if that process has refused an answer, and errPosted otherwise. If the time ends first, the error matches errPosted.
+// start starts the run. If another process performs the run, start posts the answers to the store. It then tries again to start the run, for one
+// and a half times the lease. If the process that performs the run takes all posted answers within this time, start returns at once. The error
+// then matches errRefused if that process has refused an answer, and errPosted otherwise. If the time ends first, the error matches errPosted.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

@@ -40,8 +40,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// made returns an error if a text that a function has returned is too long. Otherwise functions in a loop could double the length of a variable
-// in each turn.
+// The method made returns an error if a text that a template function has returned is too long. Without this limit functions in a loop could
+// double the length of a variable in each turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {
 		return "", fmt.Errorf("%w: a function makes a text that is longer than %d bytes", errBound, maxText)

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// try runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not tick: it jumps
-// to the next time for which the run waits. The case fails if it takes longer than limit; 0 means no limit.
+// The method try runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not
+// tick: it jumps to the next time for which the run waits. The case fails if it takes longer than limit; 0 means no limit.
 func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
 	if limit > 0 {
 		var cancel context.CancelFunc
