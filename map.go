@@ -21,13 +21,13 @@ import (
 //
 // A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and two
 // more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and Priority apply
-// to each item. In a map of steps, Groups and Key also apply to each item. Everything else applies to the node as a whole. Guards and ports are
-// evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the map is one node; the
-// results of the items are in NodeResult.Sub.
+// to each item. In a map of steps, Groups and Key also apply to each item. The node's other settings apply to the node as a whole. Guards and ports
+// are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the map is one node;
+// the results of the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph
-	// does not declare its root inputs, the parameter may be a root input; if the run lacks this input, the node fails with [CauseContractInput]. If
-	// the value is null, or missing for another reason, the list is empty. But if a port of the node requires the value, the node is skipped. A value
+	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph does
+	// not declare its root inputs, the parameter may be a root input. If the run lacks this root input, the node fails with [CauseContractInput]. If the
+	// value is null, or a predecessor does not provide it, the list is empty. But if a port of the node requires the value, the node is skipped. A value
 	// that is not a list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. An item with a Sub continues at
@@ -40,15 +40,15 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items as soon as more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item. A node whose Map has a Key must not have a Key itself. With [KeyLimit] and [KeyRate], keys limit the
-	// calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of steps only, since the nodes
-	// of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot. A panic of
-	// Key fails the node.
+	// Key returns the concurrency key of an item. A node whose Map has a Key must not have a Key itself. For example, if the key is a host or a tenant,
+	// [KeyLimit] and [KeyRate] limit the calls for each host or tenant. An item whose key is empty has no key. Key is for maps of steps only, since the
+	// nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot. A
+	// panic of Key fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns the expected duration of an item; it replaces the node's Estimate. If a limit applies, the item with the longest estimate
 	// begins first. Estimate is called at the same times as Key.
 	Estimate func(item any) time.Duration `json:"-"`
-	// Compact omits the items that failed or skipped themselves from the output. Without Compact their outputs are null.
+	// If Compact is true, the output has no element for an item that failed or skipped itself. Otherwise the element is null.
 	Compact bool
 }
 
@@ -302,8 +302,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 }
 
 // innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The index is -1
-// outside maps. From the node outwards, innermost passes through nested runs. If such a run belongs to a memoized composite, innermost records the
-// input `read` in the run's field `seen` (see sights).
+// outside maps. The search begins with the node's run, and continues with the run around it. If a visited run belongs to a memoized composite,
+// innermost records the input `read` in the run's field `seen` (see sights).
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -314,7 +314,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node that supply the inputs of a node: for an item, the outer run and the map.
+// home returns the run and the node that supply the inputs of a node. For an item these are the outer run and the map.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags

@@ -22,10 +22,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Memo completes a node with the output of an earlier run in which the node had the same inputs, without calling its step. A node requests this
-// with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time, one of them asks
-// the Cache and calls the step. The other runs wait until the node of that run ends. A Memo keeps only outputs of completed nodes, until these nodes
-// are undone.
+// Memo completes a node without calling its step, if the node had the same inputs in an earlier run. The node gets its output from that run. A node
+// requests this with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time,
+// one of them asks the Cache and calls the step. The other runs wait until the node of that run ends. A Memo keeps only outputs of completed nodes,
+// until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
 // as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
@@ -35,10 +35,10 @@ import (
 // made it. If the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all
 // outputs in memory.
 type Memo struct {
-	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as
-	// not found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. A nil Cache means a
-	// map in memory, which grows with every output and whose values the runs share without copying. See [store.DirCache] and package store/sqlite
-	// for persistent caches.
+	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as not
+	// found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. If Cache is nil, a map in memory
+	// stores the outputs. The map grows with every output, and the runs share its values without copying them. See [store.DirCache] and package
+	// store/sqlite for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
@@ -55,7 +55,7 @@ type Memo struct {
 // calls the function on a separate goroutine. A panic of the function there ends the process, and after a Goexit all waiters wait forever. All
 // waiters would also get the error of a single call, whose run may have been cancelled or timed out.
 
-// Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs, and replace these outputs.
+// Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs. The new outputs replace those in the Memo.
 func Refresh() Option {
 	return optionFunc(func(c *config) error {
 		c.refresh = true
@@ -63,7 +63,7 @@ func Refresh() Option {
 	})
 }
 
-// flight is the attempt of one node, the leader, to find or to produce an output. All attempts that need the output at the same time share one
+// flight is the work of one attempt, the leader, that finds or produces an output. All attempts that need the output at the same time share one
 // flight.
 type flight struct {
 	memo     *Memo
@@ -348,9 +348,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without
-// declaring it is in the key only if the step reads it. A node without in-edges and ports gets the inputs of the run in this way, and an item of
-// a map gets the inputs of the map, including the list.
+// memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without declaring it
+// is in the key only if the step reads it. Such parameters are the inputs of the run for a node without in-edges and ports, and the inputs of the map
+// (including the list) for an item.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -371,7 +371,7 @@ func (r *Run) memoPath(ref machine.Ref) string {
 	return r.path(ref)
 }
 
-// with returns the key of the output of a step that has read the inputs in reads.
+// The method with returns the key of a step's output. The parameter reads lists the inputs that the step has read.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -413,7 +413,7 @@ func File(path string) (FileRef, error) {
 	return FileRef{Path: path, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// pathKey is the member of a FileRef's JSON that keys omit.
+// pathKey is a member of a FileRef's JSON. The keys of a Memo do not contain it.
 const pathKey = "$file"
 
 // fileJSON is the JSON form of a FileRef. The digest is a reference to a blob.
@@ -547,8 +547,8 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights records the inputs from outside a memoized composite that the nodes inside it read. Every such read passes through the runs nested in
-// the composite, which call note. If sights is nil, nothing is recorded.
+// sights records the inputs that the nodes inside a memoized composite read from outside the composite. Every such read passes through the runs
+// nested in the composite, which call note. If sights is nil, nothing is recorded.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
@@ -574,8 +574,8 @@ func (r *Run) seenBy(kind string) {
 	}
 }
 
-// depends is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more than
-// their inputs.
+// The method depends is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more
+// than their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
 		if x := r.seen; x != nil {
@@ -758,8 +758,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos is called before a node is undone. It removes the outputs of the node and of the composites around it from the memo, if this run has
-// stored them: no later run may get these outputs. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
+// forgetMemos is called before a node is undone. If this run has stored outputs of the node, or of the composites around it, in the memo, forgetMemos
+// removes them. So no later run gets these outputs. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {

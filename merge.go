@@ -44,11 +44,11 @@ func builtinMerge(name string) bool {
 	return false
 }
 
-// mergeValues applies a built-in strategy. keys are the keys for the contributions under MergeObject.
+// mergeValues applies a built-in strategy. Under MergeObject, contribution i has the key keys[i].
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
 	value := func(c Contribution) any {
 		if err, is := c.Value.(error); is && asJSON {
-			return errorText(err) // an error is merged as its text: its fields are not a contract, and some do not survive a snapshot
+			return errorText(err) // only the text of an error is merged, since its fields may change between versions, and a snapshot loses some of them
 		}
 		return c.Value
 	}
@@ -364,8 +364,8 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 	return nil, false
 }
 
-// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports. It may repeat a name. inputs reports
-// whether the node also gets the root inputs.
+// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports. It may repeat a name. The result inputs
+// reports whether the node also gets the root inputs.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
@@ -624,7 +624,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 	return false, nil
 }
 
-// convertList is convert for a list. It returns an error if an element is null.
+// convertList converts a list in the way of convert. It returns an error if an element is null.
 func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	items := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, v := range list {

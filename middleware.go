@@ -92,7 +92,7 @@ func (r *Run) wrap() error {
 // runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
 // is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
 // separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function, at most for CancelGrace or one second, whichever is longer.
-// The Result contains a warning if either function panics, or if a function still runs after that time.
+// The Result contains a warning if f or the returned function panics, or if it still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -252,9 +252,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that is not in the Mux.
-// Each such field of a node is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check
-// returns the error of [Graph.Compile].
+// Check compiles the graph, and reports each Kind and each CompensateBy.Kind of a node that needs a function which is not in the Mux. It checks the
+// nodes of nested graphs, too. Each reported field is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not
+// compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -264,8 +264,8 @@ func (m Mux) Check(g *Graph) error {
 }
 
 // Kinds is an option that states which kinds of nodes the run's step function can perform. A [Mux] lists its own kinds. If a node at any depth needs
-// the step function and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if it has its
-// own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if of is nil.
+// the step function and its kind is not listed, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if it
+// has its own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if the argument is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
@@ -378,9 +378,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name if no node waits under this name, and none will. The function status returns the status of node r in a
-// graph, or false if no run performs the graph. The prefix of the paths of its nodes identifies the graph. If r is noRef, status only reports whether
-// a run performs the graph.
+// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r in a graph, or
+// false if no run performs the graph. The parameter prefix identifies the graph: it is the prefix of the paths of the graph's nodes. If r is noRef,
+// status only reports whether a run performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

@@ -261,7 +261,7 @@ func (p *Plan) notUndone(path string) string {
 	return ""
 }
 
-// has reports whether the plan contains a node at path. numbered permits numbers in the paths of items.
+// has reports whether the plan contains a node at path. If numbered is true, the path may contain the numbers of items.
 func (p *Plan) has(path string, numbered bool) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -374,7 +374,7 @@ func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	return r.plan.doubles[ref].undo
 }
 
-// names reports whether Mocks, Undos or Unmock names a node inside a composite.
+// The method names reports whether Mocks, Undos or Unmock contains the path of a node inside a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {
@@ -649,8 +649,8 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. place is a path of keys,
-// fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
+// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. The parameter place is a
+// path of keys, fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
 	if place != "" {
@@ -673,7 +673,7 @@ func AssertOutput(node, place string, want any) Assertion {
 	}}
 }
 
-// Assert expects that check returns nil. want describes the expectation in a few words.
+// Assert expects that check returns nil. The text want describes the expectation in a few words.
 func Assert(node, want string, check func(NodeResult) error) Assertion {
 	a := Assertion{Node: node, Want: want}
 	if check != nil {
@@ -693,7 +693,7 @@ func describe(n NodeResult) error {
 	return errors.New(n.Status.String())
 }
 
-// at returns the value at a place in an output.
+// The function at returns the value at a place in an output.
 func at(value any, place string) (any, error) {
 	if place == "" {
 		return value, nil
@@ -754,8 +754,8 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it returns all
-// items.
+// instances returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it returns the nodes
+// of all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

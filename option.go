@@ -43,7 +43,7 @@ type config struct {
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
 	listed         *store.Run                                          // the stored run as the caller found it in a list; nil if later changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
-	restAfter      time.Duration                                       // set by Runner.Serve: if the run only waits, and for longer than this, it ends at rest; 0 means that no wait ends it
+	restAfter      time.Duration                                       // set by Runner.Serve: a run that only waits for longer than this ends at rest; 0 means that no wait ends it
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
 	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin; the store's clock has reached it
@@ -215,12 +215,12 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its failure has run.
-	// It is also handled if that other node was skipped by its own upstream policy because of the failure. If a bad node was not handled, the run fails.
-	// But if all bad nodes that were not handled were cancelled, the run is cancelled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node sees the bad node's failure and
+	// has run. It is also handled if the other node's own upstream policy skipped that node because of the failure. If a bad node was not handled, the
+	// run fails. But if each such node was cancelled, the run is cancelled.
 	StatusEscaped StatusRule = iota
-	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled
-	// and none failed. In all other cases it fails.
+	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled and no
+	// node failed. In all other cases it fails.
 	StatusLeaves
 	// StatusStrict fails the run if any node failed or was aborted because of a failure. Otherwise the run is cancelled if any node was
 	// cancelled, and completes if no node was.
@@ -322,9 +322,9 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit, since a waiting step costs only its
-// goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit. Under
-// Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results and
+// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit: many steps may wait at once, since each costs
+// only its goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
+// Under Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results and
 // durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {

@@ -6,8 +6,8 @@ import (
 )
 
 // This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad predecessors have stopped has the
-// origins of all these predecessors. If all sets were written out, their total size could be quadratic. So a set is stored as a list of the
-// distinct sets that it contains, and its elements are listed only when a caller needs them.
+// origins of all these predecessors. If all sets were written out, their total size could be quadratic in the number of nodes. So a set is stored as
+// a list of the distinct sets that it contains, and its elements are listed only when a caller needs them.
 
 // originSet is a set of origins: a single node, or the union ("join") of other sets.
 type originSet int32
@@ -36,8 +36,8 @@ type originSets struct {
 	opened   []Ref         // nodes in state originsOpen
 	badNodes int           // the State's badNodes when the sets were computed
 
-	final joins // their numbers as an originSet are -2, -4, ...
-	open  joins // their numbers as an originSet are -3, -5, ...
+	final joins // the joins that can no longer change; as originSets they have the numbers -2, -4, ...
+	open  joins // the joins of nodes in state originsOpen; as originSets they have the numbers -3, -5, ...
 	known map[uint64]originSet
 
 	// The set that was written out last: see originNames.
@@ -102,7 +102,7 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	}
 	sum := h.Sum64()
 	if set, ok := x.known[sum]; ok && slices.Equal(x.parts(set), parts) {
-		return set // shares the set, since many nodes may have the same predecessors
+		return set // many nodes may have the same predecessors, and share their set
 	}
 	set := originSet(-2 - 2*x.final.add(parts))
 	x.known[sum] = set
@@ -204,7 +204,7 @@ func (s *Locked) written(sets ...originSet) []Ref {
 
 // EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these are the
 // reasons why the run failed or was cancelled. All nodes but the end node must be terminal. If the graph has no node that handles failures and no
-// failure was tolerated, all failures have escaped, and no edge is visited.
+// failure was tolerated, EscapedOrigins visits no edge, since no failure was handled.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file checks the words of a snapshot against the net. The word of a node is plausible if, with the given words of the node's predecessors,
-// some calls of a State can produce it. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
+// This file checks the words of a snapshot against the net. The word of a node is plausible if a State can reach it while the predecessors of the
+// node have the words of the snapshot. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
 
 // firstWord returns the word of a node when a State without a [Host] begins. In such a State, a check judges the inputs of a node with FlagAdmit.
 func (p *Net) firstWord(r Ref) uint64 {
@@ -107,7 +107,7 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen is plausible for a node whose join has not decided. The word is plausible only if the join cannot decide before another
+// plausibleOpen reports whether a node whose join has not decided can have its word. It can only if the join must still wait until another
 // predecessor ends or the next tier begins.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
@@ -146,7 +146,7 @@ func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	return 0, false
 }
 
-// plausibleLive is plausible for a node whose join has decided and that has not ended.
+// plausibleLive reports whether a node can have its word if the node's join has decided and the node has not ended.
 func (s *Locked) plausibleLive(r Ref, open int) bool {
 	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
 	const fixed = wordSpecial | wordPlain
@@ -178,7 +178,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 	return false
 }
 
-// plausibleEnd is plausible for a node that has ended. It does not look at predecessors.
+// plausibleEnd reports whether a node that has ended can have its word. It does not look at predecessors.
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)
@@ -198,8 +198,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip is plausibleEnd for a skipped node. A node that was skipped for its own reason must have WordBypass. A node that was skipped
-// because of its predecessors may have it.
+// plausibleSkip reports whether a skipped node can have its word. A node that was skipped because of a branch or a skipped predecessor may have
+// WordBypass. A superseded node must not have it, and any other skipped node must have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

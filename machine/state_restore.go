@@ -83,7 +83,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of Restore: it returns the state of a node, with the fields that this State knows.
+// Saved is the reverse of Restore: it returns the state of a node. It leaves the fields zero that only the coordinator knows.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{Origin: NoRef, Facts: Facts{
@@ -122,7 +122,7 @@ func (s *Locked) Saved(r Ref) Restored {
 
 // Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and, if
 // the graph has changed, which nodes are ready now. In Waves mode the run goes on with the first tier that has unfinished nodes. This tier continues
-// if the run was in it. Otherwise it starts.
+// if the run had already begun it. Otherwise it begins.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {

@@ -72,7 +72,7 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if there are any. was is the node's word before the transition.
+// log records a transition for the event log and the signals, if the run has them. The parameter was is the node's word before the transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -111,9 +111,8 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the set
-// touched. The caller judges these nodes in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once, without
-// being judged.
+// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the set s.touched.
+// The caller judges these nodes in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once, without being judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -125,14 +124,14 @@ func (s *Locked) visit(r Ref) {
 	for i := range arcs {
 		to := uint32(arcs[i].to) // a Ref of an arc is never negative, and an unsigned index needs no sign extension
 		if w := words[to]; w&(wordSpecial|WordDecided) == 0 && uint32(w) > 1 {
-			words[to] = (w - 1) | wordS // for most edges this is all
+			words[to] = (w - 1) | wordS // for most edges visit does no more than this
 		} else if w&WordDecided == 0 {
 			s.visitLast(Ref(to), w)
 		}
 	}
 }
 
-// visitLast is visit for an edge after which the target's join may decide.
+// visitLast resolves an edge of a completed node. After it, the join of the edge's target may decide.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -201,8 +200,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. For a neutral edge, bypass
-// means that the source was skipped for another reason than a branch not taken.
+// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. If a skipped source makes
+// the edge neutral, bypass is false if the source was skipped because a branch was not taken, and true otherwise.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -246,10 +245,10 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So after a node was judged, its counts no longer
-// change, and consequences occur in the order of tiers and declaration.
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node no longer change after the node
+// was judged. The consequences occur in the order of tiers and declaration.
 //
-// Then cascade stops the late nodes, which must not continue because a predecessor has failed. It stops one node at a time, and before the next
+// Then cascade stops the late nodes: since a predecessor has failed, these nodes must not continue. It stops one node at a time, and before the next
 // stop it judges the nodes that this stop touches.
 func (s *Locked) cascade() {
 	for {
@@ -466,8 +465,8 @@ func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// OriginOf returns one origin of a terminal bad node. This is the node itself if its own work failed or it was cancelled. Otherwise it is the
-// node that stopped it, or NoRef if it was stopped from outside.
+// OriginOf returns one origin of a terminal bad node. This is the node itself if its own work failed or it was cancelled. Otherwise it is the node
+// whose failure stopped this node, or NoRef if no node caused the stop.
 func (s *Locked) OriginOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&WordPropagated != 0 {
@@ -631,7 +630,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.badNodes++
 	s.origins = nil // origins that were final may change
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
-		s.tier, s.pending = t, 0 // the end of the node's tier was not written, too
+		s.tier, s.pending = t, 0 // the end of the node's tier was not written either
 	}
 	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
@@ -658,9 +657,9 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 }
 
 // onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have resolved, and
-// onBranch visits each once. If branches not taken have skipped all routers of the node, an edge that is another way in (see net_side.go) may keep
-// the node from being skipped. Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules other than AllSucceeded
-// and Boundary count every edge.
+// onBranch visits each once. If all routers of the node were skipped because of branches not taken, the node may still run because of an edge that is
+// another way in (see net_side.go). Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules other than
+// AllSucceeded and Boundary count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of the edge
 	asked := false

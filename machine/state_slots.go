@@ -24,7 +24,7 @@ type limits struct {
 	scratch [2][]int32        // see bunchOf
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurried
-	late   *lateLines   // nil unless a value decides the keys of nodes
+	late   *lateLines   // nil if no value decides the key of a node
 }
 
 // lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has its own group. All nodes of a
@@ -69,7 +69,7 @@ type Slots struct {
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // whether the limit has tokens
-	Lacks(token bool) bool // whether the run must wait for a slot, or for a token if token is true; a run that must wait joins the queue
+	Lacks(token bool) bool // whether the run must wait for a slot (or a token, if token is true); if so, the run joins the queue
 	Take(token bool)       // takes a slot, and a token if token is true, and ends the wait
 	GiveBack(token bool)   // returns a slot or, if token is true, an unused token
 	Drop()                 // ends the wait
@@ -215,7 +215,7 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether starting a ready node takes a token: the node starts a step, and the run does not hurry (see Hurries).
+// takesToken reports whether a ready node takes a token when it starts. It does if it starts a step and the run does not hurry (see Hurries).
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
@@ -372,7 +372,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers the slots that a node needed to other nodes, because the node will not take them.
+// decline is called for a node that will not take the slots for which it contended. It offers these slots to other nodes.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -380,7 +380,7 @@ func (s *Locked) decline(r Ref) {
 	}
 }
 
-// passOn is decline for a caller that holds the pool's lock.
+// passOn does the same as decline, but the caller holds the pool's lock.
 func (s *Locked) passOn(r Ref) {
 	for g := range s.lines(r) {
 		s.offer(g)
@@ -408,8 +408,8 @@ func (s *Locked) offer(g int32) {
 	}
 }
 
-// Offer makes the best node of the run that has waited longest contend again. It returns the State of that run, or nil if there is none. Once no
-// token is free, Offer considers only nodes that need no token.
+// Offer chooses the run that has waited longest, and makes its best node contend again. It returns the State of that run, or nil if no run waits.
+// Once no token is free, Offer considers only nodes that need no token.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -448,7 +448,7 @@ const (
 	lineStuck                  // no slot or token is free
 )
 
-// offerOwn is offer for nodes of this run only.
+// offerOwn does the same as offer, but only for nodes of this run.
 func (s *Locked) offerOwn(g int32) lineState {
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)
@@ -537,8 +537,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run use the clock, the pool and the slots for the whole run that belong to the outermost run. root is the outermost run,
-// which may be this run.
+// ShareLimits makes the run use the clock and the pool of the outermost run, and the slots that the outermost run has for the whole run. The
+// parameter root is the outermost run, which may be this run.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -600,9 +600,9 @@ type Shortage struct {
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
-// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. now is the run's
-// clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter "token" is
-// true if the node needs a token.
+// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. The parameter now
+// is the run's clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter
+// "token" is true if the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -663,7 +663,7 @@ func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 // LeavePool makes the run no longer share limits with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
-// Connect makes the slots part of a limit that other runs use, too. to is the run's access to that limit.
+// Connect makes the slots part of a limit that other runs use, too. The parameter to is the run's access to that limit.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
 // Shared returns the SharedLimit that Connect has set, or nil if no other run shares the slots.
@@ -675,9 +675,9 @@ func (x *Slots) Disconnect() (used int) {
 	return used
 }
 
-// WaitsForSlot reports whether a node of an idle run lacks nothing but a slot that another run of the tree holds.
+// WaitsForSlot reports whether some node of an idle run could start if another run of the tree gave up a slot.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // if the run has no free slot of its own, items of a map hold the slots while they wait
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // a run without a free slot waits for items of its own map, not for another run
 		return true
 	}
 	for i := range s.limits.groups {

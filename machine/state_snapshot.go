@@ -24,7 +24,7 @@ type StateSnapshot struct {
 	Clock    int32       `json:"clock,omitempty"`    // logical times, for plans with early joins
 	Settled  []int32     `json:"settled,omitempty"`
 	Decided  []int32     `json:"decided,omitempty"`
-	Tier     int32       `json:"tier,omitempty"`  // -1 unless under Waves
+	Tier     int32       `json:"tier,omitempty"`  // -1 if the mode is not Waves
 	Gates    []Ref       `json:"gates,omitempty"` // gates that have not been handed out
 	Stopped  CauseKind   `json:"stopped,omitempty"`
 	Stopping []Ref       `json:"stopping,omitempty"` // nodes that NextStop has not handed out
@@ -90,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // recount: the calls of count have decremented pending
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // computes pending anew, since resume has decremented it through count
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -109,14 +109,14 @@ func (s *Locked) resumeGates(gates []Ref) {
 			rest = append(rest, r)
 		}
 	}
-	s.gates.refs = s.gates.list() // drops the removed gates from the list; they are added again at its end
+	s.gates.refs = s.gates.list() // drops the removed gates from the list; the loop below adds them at the end
 	for _, r := range rest {
 		s.gates.add(r)
 	}
 }
 
-// adopt copies a snapshot's fields; resume later updates counts, queues and slots. adopt returns an error if the snapshot is of another plan or
-// damaged.
+// adopt copies a snapshot's fields. Later the method resume updates counts, queues and slots. adopt returns an error if the snapshot is of another
+// plan or damaged.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}

@@ -27,8 +27,8 @@ func (s *Locked) Done() bool {
 	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal()) && (s.undo == nil || s.undo.cleanups == 0 && !s.undo.holds)
 }
 
-// RunStatus returns the status of the run by the given rule, and whether the run is degraded. It computes both from
-// the nodes; the coordinator applies the verdict of an end node. Until the run is Done its status is [RunRunning].
+// RunStatus returns the status of the run by the given rule, and whether the run is degraded. It computes both from the nodes only. If an end node
+// gives the run another status, the coordinator must apply it. Until the run is Done its status is [RunRunning].
 func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	s := st.lock()
 	defer s.Unlock()
@@ -119,8 +119,8 @@ func worst(failure, cancel bool) RunStatus {
 }
 
 // byLeaves returns the status of a run under StatusLeaves. The leaves are the nodes without successors, apart from the end node. If all leaves
-// completed or were skipped, the run has completed. Otherwise the run was cancelled if some leaf was cancelled and none failed. In all other cases
-// the run has failed.
+// completed or were skipped, the run has completed. Otherwise the run was cancelled if at least one node, not only a leaf, was cancelled and no node
+// failed. In all other cases the run has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
@@ -145,8 +145,8 @@ func (s *Locked) byLeaves() RunStatus {
 }
 
 // consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure through to a node that is no
-// observer. This node must also have become ready, be bad, or have been skipped by its upstream policy. If it is an error boundary, it must have
-// completed. If it is bad, the failure was passed on to it.
+// observer. The failure was handled if this second node became ready (an error boundary must even have completed). It was also handled if the second
+// node is bad or was skipped by its upstream policy. The failure was then passed on to the second node.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -173,8 +173,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd reports whether the end node handled the failure of a bad node. An end node is an observer unless its
-// Handling says otherwise, and always becomes ready.
+// consumedByEnd reports whether the end node handled the failure of a bad node. An end node handles failures only if its Handling says so. It always
+// becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {

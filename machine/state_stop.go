@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// AbortNode aborts a node at once, even while it is running: a later outcome is stale. kind is a cause of the engine's failure logic, such as
-// CauseAbortAll. The error matches [ErrBadValue] for any other cause, and [ErrUnknownNode] if r is outside the plan. It matches [ErrTransition] if
-// the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
+// AbortNode aborts a node at once, even a running node, whose later outcome is stale. The parameter kind is a cause for which the engine aborts
+// nodes, such as CauseAbortAll. The error matches [ErrBadValue] if it is any other cause, and [ErrUnknownNode] if r is outside the plan. It matches
+// [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -14,7 +14,7 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, r, StopInstantly)
 }
 
-// CancelNode cancels a node at once, even while it is running: a later outcome is stale. The error matches [ErrTransition] if the node is terminal or
+// CancelNode cancels a node at once, even a running node, whose later outcome is stale. The error matches [ErrTransition] if the node is terminal or
 // the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
@@ -41,8 +41,8 @@ func (st *State) CancelAll() {
 
 // Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator asks
 // running nodes to stop, see NextStop, and settles these nodes. Cleanup nodes and the end node still run. If the run was stopped before, it keeps the
-// cause of that stop. The error matches [ErrBadValue] if nothing can be stopped for this cause: a node's own failure such as [CauseStepError],
-// [CauseNone], [CauseEndFailed] and [CauseCompensationFailed]. It matches [ErrDriven] if a Run drives the State.
+// cause of that stop. The error matches [ErrBadValue] for a cause that stops nothing. These causes are [CauseNone], [CauseEndFailed],
+// [CauseCompensationFailed], and a node's own failures such as [CauseStepError]. It matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
@@ -178,7 +178,7 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 		return
 	}
 	s.setStop(r, WordStopping, kind, origin)
-	s.stopping = append(s.stopping, r) // setStop has made the aftermath that contains stopping
+	s.stopping = append(s.stopping, r) // setStop has made the aftermath, which contains s.stopping
 }
 
 // StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph. A draining node must not begin to wait, and
@@ -219,7 +219,7 @@ func (s *Locked) withdraw(r Ref) {
 	case statusOf(w) == Ready:
 		if pos := int(s.order.pos[r]); !s.inline.Remove(int(r)) && (s.ready.Remove(pos) || s.aside != nil && s.aside.fresh.Remove(pos)) {
 			s.decline(r)
-		} // a node in neither set is in a line for a slot, and the line will skip it
+		} // a node that no set contained waits in a line for a slot, and the line will skip it
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

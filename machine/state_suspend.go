@@ -73,7 +73,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // with groups, passOver takes out each node later, and offers the slots that the node was offered to other nodes
+		return // with groups, passOver takes out each node later, and offers its slots to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready
@@ -170,7 +170,7 @@ func (s *Locked) passOver() {
 	}
 }
 
-// Leave keeps all nodes from starting: the process leaves the run, so that it can continue elsewhere from its snapshot.
+// Leave keeps all nodes from starting, because the process leaves the run. The run can then continue elsewhere from its snapshot.
 func (s *Locked) Leave() { s.hold = holdAll }
 
 // IsLeft reports whether the run is being left: Leave was called, and no Stay or stop followed.
@@ -193,8 +193,8 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether a hold keeps a ready node from starting. all is true for a hold of all nodes. fresh is true for a hold of fresh nodes,
-// which begins because some node is suspended.
+// HeldBack reports whether a hold keeps a ready node from starting. The result all is true if the hold is of all nodes. The result fresh is true if
+// it is of fresh nodes; such a hold begins because some node is suspended.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)

@@ -68,7 +68,7 @@ const (
 	wordCount       = 1<<32 - 1
 	statusShift     = 32
 	seenShift       = 36
-	WordBypass      = 1 << 40 // undecided: a source was skipped for a reason other than a branch not taken; skipped: the node has such a reason
+	WordBypass      = 1 << 40 // the node, or a source of its in-edges, was skipped, but not because of a branch not taken
 	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
 	WordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
 	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
@@ -78,7 +78,7 @@ const (
 	WordPropagated  = 1 << 47 // the node failed because of its predecessors, without running
 	WordTolerated   = 1 << 48 // the node failed by itself under ContinueOnFail, or completed despite failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
-	WordAdmitting   = 1 << 50 // running: its inputs are judged while it holds a slot, and everyone but the coordinator sees Ready; ready: the judging was interrupted
+	WordAdmitting   = 1 << 50 // running: the node holds a slot while its inputs are judged (Shown returns Ready); ready: the judging was interrupted
 	wordPlain       = 1 << 51 // the node has FlagPlain; cleared once the node has run
 	WordBlocked     = 1 << 52 // the join was blocked
 	wordObserved    = 1 << 53 // the node has signals

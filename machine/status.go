@@ -58,8 +58,8 @@ func (s *Status) UnmarshalText(text []byte) error {
 
 // transitions is the table of permitted transitions: bit t of entry s is set if s may become t.
 //
-// Waiting is never stored: a State stores Idle, and computes Waiting when a status is read. A node whose attempt failed and is retried does not pass
-// through Failed: Failed is terminal. A terminal status has no successor.
+// Waiting is never stored: a State stores Idle, and computes Waiting when a status is read. A node that is retried does not pass through Failed,
+// since Failed is terminal. A terminal status has no successor.
 //
 // Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, and a running node's step returns
 // Skip. Running becomes Ready again when the run is left.

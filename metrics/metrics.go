@@ -1,4 +1,4 @@
-// Package metrics counts and times runs, for Prometheus and for package expvar. It uses only the standard library.
+// Package metrics counts runs and measures their durations, for Prometheus and for package expvar. It uses only the standard library.
 //
 //	var m metrics.Metrics
 //	http.Handle("/metrics", &m)  // in the text format of Prometheus
@@ -33,7 +33,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Metrics counts and times several runs. The zero value is ready for use. A Metrics must not be copied.
+// Metrics counts several runs and measures their durations. The zero value is ready for use. A Metrics must not be copied.
 type Metrics struct {
 	mu     sync.Mutex // guards the fields below, and the fields of all runs
 	series map[key]*series
@@ -51,7 +51,7 @@ type run struct {
 type node struct {
 	kind            string
 	attempt         int       // the number of the last attempt that has begun
-	queued, started time.Time // queued is zero unless the node is queued; started is zero unless an attempt is running
+	queued, started time.Time // queued is zero if the node is not queued; started is zero if no attempt is running
 }
 
 // Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
@@ -62,7 +62,7 @@ func (m *Metrics) Options() []kahn.Option {
 	})}
 }
 
-// around counts a run as active.
+// The method around counts a run as active.
 func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	m := x.m
 	m.mu.Lock()

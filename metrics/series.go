@@ -46,7 +46,7 @@ var families = [...]struct {
 	usageTotal:           {"kahn_usage_total", "What steps have used, by the names of the host.", "counter", true, "name"},
 }
 
-// bounds are the upper bounds of the histograms' buckets, in seconds: steps take from a millisecond to hours.
+// bounds are the upper bounds of the histograms' buckets, in seconds. They fit steps that take between a millisecond and some hours.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60, 300, 1800, 7200}
 
 // key identifies a series.
@@ -63,7 +63,7 @@ type series struct {
 	buckets [len(bounds)]uint64 // by bound: the number of durations up to this bound and above the previous bound
 }
 
-// of returns a series, and creates it if there is none. The caller holds m.mu.
+// The method of returns a series, and creates it if there is none. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]
@@ -93,7 +93,7 @@ type labelled struct {
 	series
 }
 
-// all returns copies of all series, sorted.
+// The method all returns copies of the series, sorted.
 func (m *Metrics) all() []labelled {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,7 +153,8 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// String returns the metrics as a JSON object, for package expvar: for each series a number or, for a histogram, its count and its sum.
+// String returns the metrics as a JSON object, for package expvar. The object contains the count and the sum of each histogram, and the number of
+// each other series.
 func (m *Metrics) String() string {
 	object := map[string]any{}
 	for _, s := range m.all() {

@@ -24,7 +24,7 @@ type runSpans struct {
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
-	mu    sync.Mutex           // not held while a span begins or ends, because this calls span processors of the host
+	mu    sync.Mutex           // not held while a span begins or ends, since span processors of the host are called then
 	nodes map[string]*nodeSpan // the spans of nodes, by path; nil after the end of the run
 	edges map[*kahn.Plan]predecessors
 }
@@ -41,13 +41,13 @@ type nodeSpan struct {
 	attempted bool      // whether the node has had its first attempt
 	attempt   int       // the number of the last attempt that has begun
 	ended     bool      // whether Telemetry.node has handled the end of the node
-	before    *nodeSpan // a span of the same path that has not ended, from an earlier attempt of the enclosing composite; nil if there is none
+	before    *nodeSpan // the open span that the same path got in an earlier attempt of the enclosing composite; nil if there is none
 }
 
 // spansKey is the context key under which steps find the run's spans.
 type spansKey struct{}
 
-// around begins the span of a run.
+// The method around begins the span of a run.
 func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	var links []trace.Link
 	if last := t.lives.Last(ctx, r.ID()); last.IsValid() {
@@ -106,7 +106,7 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were abandoned.
+// The method end ends the spans of the nodes that still wait when the run ends, or whose attempts were abandoned.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt that begins its span, so the span may not exist yet
@@ -134,9 +134,9 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. first means that
-// the node's first attempt begins. If the entry has had a first attempt before, the composite around the node has begun another attempt, and at
-// creates a new entry.
+// The method at returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. The
+// parameter first is true if the node's first attempt begins. If the entry already had a first attempt, a new attempt of the composite around the
+// node has begun, so the method creates a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -183,7 +183,7 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo returns the list `links` with a link to the span of a node added, if the node was performed.
+// linkTo adds a link to the span of a node to the list `links`, if the node was performed. It returns the list.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
@@ -203,8 +203,8 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	return links
 }
 
-// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the predecessors from the
-// run.
+// linksOf returns the same links as linksTo, but for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
+// predecessors from the run.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)
 	if at.plan == nil {
