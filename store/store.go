@@ -79,9 +79,9 @@ type Commit struct {
 	// log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
 	Events []EventRecord `json:"events,omitempty"`
 	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only an
-	// [Inbox] gets answers. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and
-	// returns Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that has
-	// ended leaves the run and its time of end as they are.
+	// [Inbox] gets answers. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and returns
+	// Conflict. A transaction that ends the run refuses every waiting request that it does not answer. If the run has ended and the transaction only
+	// refuses redrives, the run and its time of end do not change.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets awaits. A transaction that ends the run begins
 	// no awaits.
@@ -98,11 +98,11 @@ type Commit struct {
 	// Status is the new status of the run. If the transaction ends the run, it is RunCompleted, RunFailed or RunCancelled. It is RunSuspended or
 	// RunRunning if the run changes to this status. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
-	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first deadline
-	// passes. The deadlines include the deadlines of gates, of nodes over all attempts, and of the run itself. If the process left the run with
-	// work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A
-	// run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the
-	// years 1 to 9999 with ErrRejected, since JSON cannot express such a time.
+	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes. The
+	// deadlines include the deadlines of gates, of nodes over all attempts, and of the run itself. If the process left the run with work to do,
+	// WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if
+	// its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999
+	// with ErrRejected, since JSON cannot express such a time.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
@@ -123,8 +123,8 @@ type NodeRecord struct {
 	Columns
 }
 
-// Columns is the stored data of a node, in parts: a store may have a column for each. A store returns each part unchanged, but may return
-// nil for an empty part.
+// Columns is the stored data of a node, in parts. A store may have a column for each part. A store returns each part unchanged, but may return nil
+// for an empty part.
 type Columns struct {
 	Status machine.Status    `json:"status,omitempty"`
 	Cause  machine.CauseKind `json:"cause,omitempty"` // why the node failed, was stopped, or was asked to stop
@@ -151,13 +151,13 @@ type Readiness struct {
 type Spec struct {
 	Workflow string `json:"workflow,omitempty"` // the name of the graph
 	Plan     string `json:"plan,omitempty"`     // the hash of the plan
-	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. If the object has the
-	// member "#fire", this member is not an input: it is the trigger that fires the run, with its payload, see kahn.Fire.
+	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. The member "#fire" is not
+	// an input. It contains the trigger that fires the run and the trigger's payload, see kahn.Fire.
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
-	// Key groups runs, for example by tenant: runs that are due take turns by their keys, see [QueueStore]. The empty text is also a key.
-	// Priority orders the due runs of a key: runs with higher priorities come first.
+	// Key groups runs, for example by tenant. Due runs of different keys take turns, see [QueueStore]. The empty text is also a key. Priority orders
+	// the due runs of a key: runs with higher priorities come first.
 	Key      string `json:"key,omitempty"`
 	Priority int    `json:"priority,omitempty"`
 }
@@ -175,15 +175,15 @@ type Run struct {
 	Sequence uint64            `json:"sequence"`         // the sequence of the last commit, or 0
 	// Compensation is the state of the run's compensations, which undo what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
-	// Usage is how much of each resource the run's steps have used, by name, in all ended attempts, including attempts before a redrive; nil if
-	// they used nothing. A store keeps it only for lists.
+	// Usage maps the name of each resource to the amount that the run's steps have used. It counts all ended attempts, also those before a redrive.
+	// It is nil if they used nothing. A store keeps it only for lists.
 	Usage  map[string]float64 `json:"usage,omitempty"`
 	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says; before the first commit, the time at which a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
-	// Posted and Taken are the numbers of the last posted and of the last answered request of the run, see [Inbox]; the requests with higher
-	// numbers than Taken wait. Requests are neither exported nor inserted.
+	// Posted is the number of the run's last posted request, and Taken the number of its last answered request, see [Inbox]. The requests with
+	// numbers above Taken wait. Requests are neither exported nor inserted.
 	Posted uint64 `json:"-"`
 	Taken  uint64 `json:"-"`
 	// Events are the events that [Admin].Insert stores with the run, from the first stored one to LastEvent. A run that Acquire or Load returns
@@ -256,13 +256,13 @@ var (
 )
 
 // ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a node
-// before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. If the
-// store does not implement ValueChecker, or only the transaction shows that a value is too large, Commit returns [ErrRejected] for a commit with
-// such a value. The engine then commits the outputs one by one to find the rejected one, and leaves the run. The node of the rejected output
-// fails when the run continues. If no output is to blame, the run fails.
+// before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. A store may
+// find out only in the transaction that it cannot keep a value. Then Commit returns [ErrRejected] for the commit. The engine then commits the outputs
+// one by one to find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame,
+// the run fails.
 type ValueChecker interface {
-	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any other
-	// error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not
+	// CheckValue returns an error that matches [ErrRejected] if the store can keep the value in no record. A [Codec] has encoded the value. After any
+	// other error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not
 	// keep or change the value.
 	CheckValue(value json.RawMessage) error
 }

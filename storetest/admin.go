@@ -26,7 +26,7 @@ func CheckAdmin(ctx context.Context, open func() store.Admin) []error {
 	return findAll(ctx, adminChecks, func() func() store.Admin { return open })
 }
 
-// adminChecks get new and empty stores from open.
+// adminChecks get a function that opens new and empty stores.
 var adminChecks = []check[func() store.Admin]{
 	{"a run is created", onStore(created)},
 	{"a run that exists is refused", onStore(createRefused)},

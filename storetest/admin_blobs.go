@@ -10,8 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// replacedBlobs: Prune also removes the blobs to which a run referred before a commit or a new run replaced the reference, and the blobs
-// to which an event referred.
+// replacedBlobs checks that Prune also removes the blobs of events, and blobs whose reference in the run was replaced by a commit or a new run.
 func replacedBlobs(ctx context.Context, s store.Admin) error {
 	blobs := new(store.MemoryBlobs)
 	ref := func(key string) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"x": {"$blob": %q}}`, key)) }

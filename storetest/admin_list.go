@@ -17,7 +17,7 @@ import (
 // epoch is when the first inserted run was created, and future is after the end of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// storedRun returns a run for Insert. The number i decides the fields of the run: over all numbers, the runs have all statuses, and every
+// storedRun returns a run for Insert. The number i decides the fields of the run. The runs of all numbers together have all statuses, and every
 // combination of two workflows, parents and labels.
 func storedRun(id string, i int) *store.Run {
 	r := &store.Run{

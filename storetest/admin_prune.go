@@ -244,7 +244,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 	return errors.Join(err, same("another call", got, store.Pruned{}), has("afterwards", kept...))
 }
 
-// failingBlobs cannot remove one key.
+// failingBlobs fails to remove the blob of one key.
 type failingBlobs struct {
 	*store.MemoryBlobs
 	key string

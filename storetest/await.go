@@ -99,14 +99,14 @@ func answersOf(ctx context.Context, s store.Awaiter, run string) (answers []stri
 	return answers, err
 }
 
-// expectAnswers compares the answers that were posted for a run with want.
+// expectAnswers compares the answers that were posted for a run with the list "want".
 func expectAnswers(ctx context.Context, s store.Awaiter, run string, want ...string) error {
 	got, err := answersOf(ctx, s, run)
 	slices.Sort(want)
 	return errors.Join(err, same("the answers for run "+run, got, want))
 }
 
-// expectAwaits compares the awaits of a run with want, each written as "node run".
+// expectAwaits compares the awaits of a run with the list "want", each written as "node run".
 func expectAwaits(ctx context.Context, s store.Awaiter, run string, want ...string) error {
 	list, err := s.LoadAwaits(ctx, run)
 	var got []string
@@ -289,7 +289,7 @@ func awaitsPending(ctx context.Context, s store.Awaiter) error {
 	return errors.Join(expectAnswers(ctx, s, "a", "x b cancelled", "y c cancelled", "z d completed"), expectAwaits(ctx, s, "a"))
 }
 
-// awaitsRace: if runs begin to await other runs that end at the same moment, each awaiting run gets exactly one answer.
+// awaitsRace checks that each awaiting run gets exactly one answer, even if the awaited run ends at the moment at which the await begins.
 func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	const pairs = 40
 	var group errgroup.Group

@@ -13,7 +13,7 @@ import (
 
 var _ store.GrantStore = (*Store)(nil)
 
-// grantsOver is how many expired limits, which have no holders any more, one call of Grant removes.
+// grantsOver is the number of expired limits that one call of Grant removes. An expired limit has no holders.
 const grantsOver = 100
 
 // Grant implements [store.GrantStore]. The grants of a dead process become free when their leases run out.
@@ -32,7 +32,7 @@ func (s *Store) Grant(ctx context.Context, holder string, ttl time.Duration, req
 	return answers, nil
 }
 
-// grant is Grant in a transaction.
+// grant does what Grant does, within a transaction.
 func (w *writer) grant(clock, holder string, ttl time.Duration, requests []store.GrantRequest) ([]store.Granted, error) {
 	var now int64
 	if err := w.in("SELECT "+clock, func(row []driver.Value) error { now, _ = row[0].(int64); return nil }); err != nil {

@@ -86,8 +86,8 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted, nil
 }
 
-// PostTx is Post in the program's own transaction, begun with [Store.DB]: the request exists once the transaction is committed. Watchers
-// find it within [Options].Poll after that. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as
+// PostTx does the same as Post in a transaction that the program has begun with [Store.DB]. The request exists once the transaction is committed.
+// Watchers find it within [Options].Poll after that. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as
 // [store.ErrEnded], it has changed nothing in the transaction.
 func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Request) (posted bool, err error) {
 	if err := q.Check(); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Requ
 	return posted, s.about("post for", run, describe(err))
 }
 
-// post is Post in a transaction. If refused is not nil, post has written nothing, and the transaction can be committed.
+// post does what Post does, within a transaction. If the result "refused" is not nil, post has written nothing, and the transaction can be committed.
 func (s *Store) post(do execution, id string, q *store.Request) (posted bool, refused, err error) {
 	run, number, last := store.Run{ID: id}, int64(0), int64(0)
 	err = do("SELECT run, status, sequence, posted FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
@@ -187,7 +187,7 @@ func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, e
 	return q, nil
 }
 
-// viewRequests reads some requests of a run: the function "where" returns the condition that selects them.
+// viewRequests reads the requests of a run that match a condition. The function "where" returns the condition.
 func (s *Store) viewRequests(ctx context.Context, id string, where func(run int64) (string, []driver.Value)) (list []store.PostedRequest, err error) {
 	err = s.view(ctx, func(do execution) error {
 		var number, taken int64

@@ -57,7 +57,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	return lease, stored, nil
 }
 
-// acquire is Acquire in a transaction. If another owner has the lease of the run, the error is in the result "refused".
+// acquire does what Acquire does, within a transaction. If another owner has the lease of the run, the error is in the result "refused".
 func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
 	there, held, other := false, false, ""
@@ -87,7 +87,7 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}
-	stored, known, refused, err := w.loader.load(id) // loaded before the lease is taken, so that a run that cannot be loaded stays free
+	stored, known, refused, err := w.loader.load(id) // load before taking the lease, so that a run that cannot be loaded stays free
 	if err != nil || refused != nil {
 		return lease, nil, refused, err
 	}
@@ -163,7 +163,7 @@ func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 	return s.about("release", lease.Run, err)
 }
 
-// held refuses a lease that is not the newest, or has run out, in a transaction.
+// held returns an error in "refused" if a lease is not the newest of its run or has run out. It runs within a transaction.
 func (w *writer) held(lease store.Lease) (refused, err error) {
 	there, held := false, false
 	err = w.leases.check.query(func(row []driver.Value) error {
@@ -181,8 +181,8 @@ func (w *writer) held(lease store.Lease) (refused, err error) {
 	return nil, nil
 }
 
-// about adds the name of the call and the run's id to an error. It also names the file in which a run is not found, since a relative path may lead to
-// another file than the run's.
+// about adds the name of the call and the run's id to an error. If the run is not found, about also adds the file. A program may have opened the
+// wrong file, for example with a relative path.
 func (s *Store) about(call, id string, err error) error {
 	if err == nil {
 		return nil

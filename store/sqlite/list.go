@@ -84,7 +84,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// above returns the first text that is above all texts with a prefix, in the order of bytes; "" if there is none.
+// above returns the smallest text that is greater than all texts with the prefix, compared by bytes. It returns "" if there is none.
 func above(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -97,7 +97,7 @@ func above(prefix string) string {
 // listedColumns are the columns that readHead reads, without the inputs.
 const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, run_key, priority, compensation, usage"
 
-// listQuery returns the statement for a page of `most` runs, and one more, which shows that there is another page.
+// listQuery returns the statement for a page of `most` runs. The statement also reads the next run, which shows that there is a next page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	c := conditionOf(&q.Filter)
 	if q.After != "" {
@@ -161,7 +161,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-// listBy reads the runs of a page, and one more, with a statement that the function "by" makes.
+// listBy reads the runs of a page, and the next run after them. The function "by" makes the statement.
 func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, []driver.Value, error), q *store.Query, most int) (runs []store.Run, err error) {
 	text, values, err := by(q, most)
 	if err != nil {

@@ -24,9 +24,9 @@ type Step interface {
 // Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step has one stored
 // result, so it should call Once only once.
 //
-// If f returns an error, Once rolls the transaction back and returns the error. If another process has taken over the run, f is not called
-// and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it. Commits of runs wait while f
-// runs, at most [Options].BusyTimeout: f should only read and write the database.
+// If f returns an error, Once rolls the transaction back and returns the error. If another process has taken over the run, f is not called and the
+// error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it. Commits of runs wait while f runs, at most
+// [Options].BusyTimeout. So f should do nothing but read and write the database.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// pruneBatch is how many runs one transaction removes: other runs can commit in between.
+// pruneBatch is how many runs one transaction removes. Between two transactions other runs can commit.
 const pruneBatch = 16
 
 // Prune implements [store.Admin]. Each of its transactions removes at most 16 runs.
@@ -39,11 +39,12 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneQuery returns the statement that finds the next runs to be removed, and one more.
+// pruneQuery returns the statement that finds the next runs to be removed. It also finds one more run, which shows that there are others left.
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
-	// The plus sign keeps SQLite from using an index of statuses or workflows. The index of ends already has the order of the result.
+	// Because of the plus signs, SQLite does not use an index of statuses or workflows. It then uses the index of the column "ended", which has the
+	// order of the result.
 	c.in("+status", q.Statuses)
 	if q.Workflow != "" {
 		c.add("+workflow = ?", q.Workflow)
@@ -100,7 +101,7 @@ func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, er
 	var keys []string
 	err = w.write(ctx, func() error {
 		keys = nil
-		// Forget the blobs to which other runs still refer: pruning the last of these runs records the blob again.
+		// Forget the blobs to which other runs still refer. The removal of the last of these runs will record the blob again.
 		err := w.in("DELETE FROM kahn_blobs WHERE run = 0 AND EXISTS (SELECT 1 FROM kahn_blobs AS other WHERE other.key = kahn_blobs.key AND other.run > 0)", nil)
 		if err != nil {
 			return err

@@ -69,8 +69,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns the parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database. Some parts
-// have no due runs yet: the result "next" is the time at which the first run of these parts becomes due.
+// readParts returns those parts of the queues in which a run is due, in the order of the turns of their keys. The result "now" is the time of the
+// database. The result "next" is the time at which the first run of the other parts becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -112,7 +112,7 @@ func firstKeys(parts []part, most int) (_ []part, keys int) {
 	return parts, len(seen)
 }
 
-// Due implements [store.QueueStore]. At most once a second it first frees the leases of dead processes. Its time grows with the number of keys
+// Due implements [store.QueueStore]. It first frees the leases of dead processes, but at most once a second. Its time grows with the number of keys
 // and priorities of runs that have not ended, not with the number of runs.
 func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
 	if err := q.Check(); err != nil {
@@ -225,7 +225,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return lease, stored, nil
 }
 
-// LeasedKeys implements [store.TurnStore]. At most once a second it first frees the leases of dead processes.
+// LeasedKeys implements [store.TurnStore]. It first frees the leases of dead processes, but at most once a second.
 func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
 	keys := map[string]int{}
 	err := s.freeDead(ctx)
@@ -251,8 +251,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the lock of
-// that process, and does not wait until its announcement has expired.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead. Announce notices this from the
+// lock of that process, even if the announcement has not expired yet.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err
@@ -320,10 +320,10 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to the
-// next, so its time does not grow with the lengths of served queues. It counts the runs of the queues that no living process performs. A recursive
-// part ends when it finds no next row, and so yields NULL. SQLite uses only the first column of an index to compare pairs, so a single search by
-// both columns would read all runs.
+// deadQuery is the statement of Unclaimable. It uses the index kahn_runs_due to jump from one workflow to the next, and then from one plan to the
+// next. So its time does not grow with the number of runs in queues that a process serves. It counts the runs of the queues that no living process
+// performs. A recursive part ends when it finds no next row, and so yields NULL. SQLite uses only the first column of an index to compare pairs, so a
+// single search by both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL

@@ -11,8 +11,8 @@ type Migration struct {
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes the steps that the
-// database has not had yet.
+// Migrations returns the steps that lead from an empty database to the schema of this version of the package, in order. Open executes the steps that
+// the database has not had yet.
 func Migrations() []Migration {
 	list := make([]Migration, len(migrations))
 	for i, text := range migrations {

@@ -31,8 +31,8 @@
 //
 // # Time
 //
-// The store decides by the SQL expression [Options].Now, by default the clock of the machine, whether a lease has expired. If the clock is
-// set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
+// The SQL expression [Options].Now gives the time that decides whether a lease has expired. By default it is the clock of the machine. If the clock
+// is set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
 package sqlite
 
 import (
@@ -216,7 +216,7 @@ func (s *Store) abandon() (err error) {
 	return err
 }
 
-// level returns the number that the pragma synchronous has for s.
+// level returns the number for s in the pragma "synchronous".
 func (s Synchronous) level() int {
 	if s == Normal {
 		return 1
@@ -279,7 +279,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	if err := w.migrate(); err != nil {
 		return err
 	}
-	if file { // SQLite must not wait for other processes: the method open of the writer waits instead
+	if file { // SQLite does not wait for other processes, because the method open of the writer does
 		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
 			return err
 		}
@@ -336,7 +336,7 @@ func realPath(path string) (string, error) {
 	return path, nil // the file does not exist yet
 }
 
-// fileDSN names a file for the driver. mode is "ro", "rw" or "rwc"; "rwc" makes the file if there is none.
+// fileDSN names a file for the driver. The parameter "mode" is "ro", "rw" or "rwc". The driver makes a missing file only with "rwc".
 func fileDSN(path, mode string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
@@ -357,8 +357,8 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// DB returns the database, from which the program may read and in which it may have tables of its own. Transactions begun with DB may
-// write. The tables whose names begin with kahn_ belong to the store: do not change them. Close closes the database.
+// DB returns the database, from which the program may read and in which it may have tables of its own. Transactions begun with DB may write. The
+// program must not change the tables whose names begin with kahn_, because they belong to the store. Close closes the database.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Close waits for running writes, releases the leases that this process still holds, and closes the database. Later calls return [ErrClosed];

@@ -15,9 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader, and performs
-// all requests of the line in one transaction. Then it makes the goroutine of a request that came meanwhile the next leader. So all runs of the
-// process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for writing.
+// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader, and performs all
+// requests of the line in one transaction. Then it appoints the next leader, which is the goroutine of a request that came meanwhile. So all runs of
+// the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for writing.
 type writer struct {
 	mu     sync.Mutex // guards the line
 	line   []*request
@@ -89,9 +89,8 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take returns the error of the caller's request, which is the parameter "own". If the parameter "lead" is set, this request is the leader, and
-// take first performs all requests in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the
-// leader.
+// take returns the error of the caller's request "own". If the parameter "lead" is set, this request is the leader, and take first performs all
+// requests in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
@@ -120,7 +119,7 @@ func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	return own.err
 }
 
-// open begins a transaction. While another process writes, it waits and tries again.
+// open begins a transaction. If another process is writing, open waits and tries again.
 func (w *writer) open(ctx context.Context, until time.Time) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		_, err := w.begin.exec()
@@ -138,7 +137,7 @@ func (w *writer) open(ctx context.Context, until time.Time) error {
 	}
 }
 
-// handOver makes the first request in the line the leader. If the line is empty, nothing leads any more. The caller holds w.mu.
+// handOver makes the first request in the line the leader. If the line is empty, the writer has no leader. The caller holds w.mu.
 func (w *writer) handOver() {
 	if w.led = len(w.line) > 0; w.led {
 		w.line[0].turn <- true
@@ -162,10 +161,10 @@ func (w *writer) perform(line []*request) {
 	}
 }
 
-// transact performs all requests in the open transaction, or none. The result "done" is true if each request succeeded.
+// transact performs either all requests or none of them in the open transaction. The result "done" is true if each request succeeded.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
-		// A panic becomes an error: otherwise the other requests in the line would lose their leader.
+		// A panic becomes an error, so that the leader goes on and performs the other requests in the line.
 		if err = foreign.Contain(r.do, func(v any) error { return fmt.Errorf("panic: %v", v) }); err != nil {
 			break
 		}
@@ -180,7 +179,7 @@ func (w *writer) transact(line []*request) (done bool, err error) {
 	return done, err
 }
 
-// close performs a last request, after the requests in the line, refuses later requests, and closes the connection. A second call returns
+// close refuses new requests. It performs the requests in the line and then the request "last", and closes the connection. A second call returns
 // ErrClosed.
 func (w *writer) close(last func() error) error {
 	r, err := w.enter(last, true)
