@@ -148,7 +148,7 @@ func (a arrival) cursor() string {
 	return strconv.Itoa(a.rank) + "." + strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id
 }
 
-// parseCursor parses what the method cursor returns.
+// parseCursor parses a text that the method `cursor` has returned.
 func parseCursor(text string) (arrival, error) {
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) < 3 {
@@ -428,8 +428,8 @@ type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
 	// Compensations are ended runs with a failed compensation: an operator must repeat the compensation, or undo the effects by hand. Failed is the
-	// number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner. If also
-	// Options.Visible is set, Failed does not count the runs on further pages of the store.
+	// number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner. In this case, if
+	// Options.Visible is set, Failed also leaves out the runs on the store's further pages.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	// StoredGone is the number of runs that only the store has and that have lost their process. StoredWaiting is the number of further runs

@@ -104,7 +104,7 @@ func (c *call) scheduleRowOf(s *schedule.Status) scheduleRow {
 	return row
 }
 
-// leftOut returns why a run was left out. Only clients that may ViewData see the part that a function of the host wrote.
+// leftOut returns why a run was left out. A function of the host wrote a part of this text. Only clients that may ViewData see that part.
 func (c *call) leftOut(run *store.Run) string {
 	reason := run.Labels[schedule.LabelLeftOut]
 	if !c.mayViewData() {
@@ -119,7 +119,7 @@ func (c *call) leftOut(run *store.Run) string {
 
 var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil"}
 
-// onSchedule calls act with the schedule that the query names.
+// onSchedule calls the function `act` with the schedule that the query names.
 func (c *call) onSchedule(act func(s *schedule.Scheduler, ctx context.Context, name string) error) error {
 	if c.h.Scheduler == nil {
 		return errNoSchedules

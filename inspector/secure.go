@@ -37,13 +37,13 @@ func (h *handler) admit(r *http.Request) error {
 		return &fault{Status: http.StatusForbidden, Code: "origin_refused", Message: "the request comes from another site"}
 	}
 	if h.gate != nil {
-		return nil // clients need a token, which the method pass checks
+		return nil // clients need a token: see the method `pass`
 	}
 	return h.authorize(r, View)
 }
 
-// pass returns an error if a request lacks the token. Requests for the page itself need no token: the page contains nothing about runs, and asks
-// the user for the token.
+// pass returns an error if a request lacks the token. Requests for the page itself need no token, since the page contains nothing about runs. The
+// page asks the user for the token.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -92,10 +92,10 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// The function `below` returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount
-// is missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern or a
-// part of it. Around the ServeMux, it removes another prefix. below cannot always tell where the StripPrefix is. It first assumes a StripPrefix
-// inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
+// The function `below` returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the
+// mount is missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern
+// or a part of it. Around the ServeMux, it removes a prefix that stands before the pattern. below cannot always tell where the StripPrefix is. It
+// first assumes a StripPrefix inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

@@ -59,8 +59,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// load loads a run for all requests that wait for it. It does not stop when ctx, the context of the first request, ends, because the
-// other requests may wait longer.
+// load loads a run for all requests that wait for it. The argument ctx is the context of the first request. The load continues when ctx ends,
+// because the other requests may wait longer.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()

@@ -36,8 +36,8 @@ type storedRow struct {
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
-	// Urgent are the matching runs that need somebody: runs that have lost their process, then runs that wait for an answer; at most 100. Only
-	// the first page has them. Runs lists these runs, too.
+	// Urgent are the matching runs that need an operator: runs that have lost their process, then runs that wait for an answer; at most 100. Only the
+	// first page has them. Runs lists these runs, too.
 	Urgent []storedRow `json:"urgent,omitempty"`
 	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
@@ -46,7 +46,7 @@ type storedReply struct {
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
 
-// filter returns the runs of the store that a query selects.
+// filter returns the store.Filter for the runs that a query selects.
 func (c *call) filter() (f store.Filter, err error) {
 	f.Workflow, f.Prefix, f.Key = c.query.text("workflow"), c.query.text("prefix"), c.query.text("key")
 	for _, name := range c.query.texts["status"] {
@@ -115,7 +115,7 @@ func (c *call) listStored() (any, error) {
 // mostUrgent bounds the runs of storedReply.Urgent.
 const mostUrgent = 100
 
-// urgent returns the first of the stored runs that match a filter and need somebody. It returns none if the store does not answer, since the
+// urgent returns the first of the stored runs that match a filter and need an operator. It returns none if the store does not answer, since the
 // rest of the list is then still worth showing.
 func (c *call) urgent(f store.Filter) (list []store.Run) {
 	needs := map[string]need{}
@@ -154,7 +154,7 @@ func (c *call) storedRow(run *store.Run, unclaimable []store.QueueState) storedR
 	return row
 }
 
-// storedCount is the number of the store's runs that match.
+// storedCount is the number of the store's runs that match the query.
 type storedCount struct {
 	Total int  `json:"total"`
 	More  bool `json:"more,omitempty"` // Total may be too small, because not all runs were read

@@ -141,7 +141,7 @@ func (s *storedRun) Name() string           { return s.row.Workflow }
 func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
 func (s *storedRun) Started() time.Time     { return s.started }
 
-// FirstStarted returns the same as Started: the store does not have the time at which a process continued the run.
+// FirstStarted returns the same as Started, since the store does not have the time at which a process continued the run.
 func (s *storedRun) FirstStarted() time.Time { return s.started }
 
 // Plan returns the plan of the run, or nil if Options.Workflows lacks it.
@@ -447,7 +447,7 @@ func (s *storedRun) tenureNote() string {
 	switch {
 	case s.held == heldBySome:
 		return "Another process performs the run."
-	case s.Status() == kahn.RunRunning && s.held == heldByNone: // the field Gone says so
+	case s.Status() == kahn.RunRunning && s.held == heldByNone: // the field Gone says that no process performs the run
 	case s.Status() == kahn.RunRunning:
 		return "The store does not record whether a process performs the run now."
 	}

@@ -79,7 +79,8 @@ type undoneReply struct {
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
 	ByHand   bool   `json:"by_hand,omitempty"` // the node was undone by hand
-	// For clients that may view_data: who undid the node by hand, with their comment, and why undoing failed.
+	// By names who undid the node by hand, Comment is their comment, and Error says why undoing failed. All three are only for clients that may
+	// view_data.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Error   string `json:"error,omitempty"`

@@ -66,7 +66,7 @@ func (h *handler) decode(raw jsonValue) (value any) {
 // shown returns a value as the client may see it, or nil if the client may not see values.
 func (c *call) shown(v Value) *value { return c.shownWithin(v, shownValue) }
 
-// shownWithin is like shown, but with the maximum size `most`. Of a longer value, it returns the beginning of the text.
+// shownWithin is like the method `shown`, but with the maximum size `most`. Of a longer value, it returns the beginning of the text.
 func (c *call) shownWithin(v Value, most int) *value {
 	if !c.mayViewData() {
 		return nil

@@ -27,7 +27,7 @@ type restingRun struct {
 	gone  string // see storedRun.gone
 }
 
-// need says whom a stored run needs. The values are in the order in which lists show such runs.
+// need says whether a stored run needs a process or an answer. The values are in the order in which lists show such runs.
 type need uint8
 
 const (
@@ -153,7 +153,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 
 // restingOf returns the waits of a stored run, without a reference to the run itself.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool), edges: adjacency{}, looked: looked{}} // the field data is false, so the waits contain no values: requests with different permissions share the cache
+	in := call{h: h, target: s, data: new(bool), edges: adjacency{}, looked: looked{}} // requests with different permissions share the cache, so the waits must not contain values, and the field data is false
 	for _, wait := range s.Waiting() {
 		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, bases: in.basesOf(wait.Node), answered: s.posted(wait.Node) != nil})
 	}
@@ -177,8 +177,8 @@ func (x *waits) forget(id string) {
 	delete(x.runs, id)
 }
 
-// restingRuns returns the runs of the store that match a filter, may wait for an answer or have lost their process, and that this process does
-// not perform, suspended runs first. more reports whether there are further such runs.
+// restingRuns returns the runs of the store that may wait for an answer or may have lost their process. It leaves out runs that do not match the
+// filter and runs that this process performs. Suspended runs come first. The result `more` reports whether there are further runs.
 func (c *call) restingRuns(ctx context.Context, f store.Filter) (list []store.Run, more bool, err error) {
 	statuses := f.Statuses
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
@@ -220,8 +220,8 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of the runs of the store, the longest waiting first, and counts the runs that need somebody. It skips gates with
-// a posted answer.
+// addResting adds the gates of the runs of the store, the longest waiting first, and counts the runs that need an operator. It skips gates with a
+// posted answer.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return
