@@ -341,7 +341,7 @@ func firstLine(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// node ends the span of a node.
+// The method node ends the span of a node that has ended.
 func (t *Telemetry) node(n kahn.NodeResult) {
 	found, ok := t.runs.Load(n.RunID)
 	if !ok {

@@ -34,7 +34,7 @@ type Telemetry struct {
 	runs sync.Map // by run id: *runSpans
 }
 
-// New returns a Telemetry, or the error of the MeterProvider if that cannot make an instrument.
+// New returns a Telemetry. If the MeterProvider cannot make an instrument, New returns the provider's error.
 func New(o Options) (*Telemetry, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()

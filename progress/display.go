@@ -22,19 +22,19 @@ const (
 	remindEvery = 30 * time.Second
 )
 
-// The size of a terminal that does not report one.
+// A terminal that does not report its size counts as one of this size.
 const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows: one run, or the runs of a group. The display holds its lock while it calls the methods.
 type picture interface {
-	// of returns the state of the run to which an event belongs.
+	// The method of returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// record adds an event to the picture. line returns the log line of the event that was just recorded, or "" if the event has no line.
+	// record adds an event to the picture. The method line returns the log line of the event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
 	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.
 	itemsLine(e event.Event) string
-	// above returns new rows that stay on the screen above the picture. It returns each row once.
+	// The method above returns new rows that stay on the screen above the picture. It returns each row once.
 	above(width, height int) []row
 	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished, frame returns fewer than height rows, since
 	// the cursor needs a line.
@@ -83,8 +83,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. begin is called before the run begins. It returns a function end, or
-// nil. end is called when this process no longer performs the run. The caller of begin and end does not hold d.mu.
+// options returns the options that pass the events of a run to the display. The function begin is called before the run begins. The function that it
+// returns is called when this process no longer performs the run, unless it is nil. The caller of begin and end does not hold d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -172,7 +172,8 @@ func (d *display) Event(e event.Event) {
 	d.wakeUp()
 }
 
-// wakeUp wakes the painter if there are lines to write at once. On a terminal lines wait for the next frame. The caller holds d.mu.
+// wakeUp wakes the painter if the picture is finished, or if there are lines that must not wait. On a terminal, lines wait for the next frame. The
+// caller holds d.mu.
 func (d *display) wakeUp() {
 	if d.picture.finished() || d.mode != TTY && d.lines.Len() > 0 {
 		d.signal()

@@ -123,7 +123,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// at returns the time that a picture shows: now, or an earlier time while no process performs the run.
+// The method at returns the time that a picture shows: now, or an earlier time while no process performs the run.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:
@@ -208,11 +208,11 @@ const (
 type screen struct{ lines int }
 
 // draw returns the text that replaces the last frame by the rows in `rows`. The text first contains `lines` and the rows in `above`, which stay on
-// the screen. The text ends by restoring the modes of the terminal, so the program may end after any frame.
+// the screen. The end of the text restores the modes of the terminal, so the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
-	if up := min(s.lines, height-1); up > 0 { // the cursor must not move above the first line: the terminal may have become smaller
+	if up := min(s.lines, height-1); up > 0 { // the cursor must stay on the screen, even if the terminal has become smaller
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")

@@ -159,13 +159,14 @@ func (s *state) inheritInside(of composite) {
 	}
 }
 
-// text describes the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
+// The method text returns a description of the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
 func (in *inside) text(now time.Time, life int) string {
 	perSecond := in.perSecond(now, life)
 	return in.describe(perSecond, in.left(perSecond, life))
 }
 
-// describe is text with a given rate and a given remaining time. It omits each of them if it is 0.
+// describe does the same as the method text, but gets the rate and the remaining time from its caller. It omits a rate of 0 and a remaining time of
+// 0.
 func (in *inside) describe(perSecond float64, left time.Duration) string {
 	what := "node"
 	if in.items {
@@ -204,8 +205,8 @@ func (in *inside) perSecond(now time.Time, life int) float64 {
 	return in.pace.of(now, in.done)
 }
 
-// left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of an item.
-// It returns 0 if both are unknown, and while the whole run waits.
+// The method left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of
+// an item. It returns 0 if both are unknown, and while the whole run waits.
 func (in *inside) left(perSecond float64, life int) time.Duration {
 	open := in.total - in.done
 	switch {
@@ -224,8 +225,8 @@ func saturated(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// itemsText describes together all items of the maps that are not inside other maps. It returns "" if there are none. The remaining time is the
-// longest remaining time of a map.
+// itemsText returns one description of the items of all maps that are not inside other maps. It returns "" if there are no such maps. The remaining
+// time is the longest remaining time of a map.
 func (s *state) itemsText(now time.Time) string {
 	sum := inside{items: true}
 	perSecond, left, known := 0.0, time.Duration(0), true
@@ -245,7 +246,7 @@ func (s *state) itemsText(now time.Time) string {
 	return sum.describe(perSecond, left)
 }
 
-// pacing returns the life of the run whose rates are shown, or resting.
+// pacing returns the life of the run whose rates are shown, or the constant resting.
 func (s *state) pacing() int {
 	if s.rests || !s.gone.IsZero() {
 		return resting
@@ -256,8 +257,8 @@ func (s *state) pacing() int {
 // resting means that the whole run waits, or that no process performs it.
 const resting = -1
 
-// pace records what is needed to compute a rate: how many nodes had ended at some times, at least a second apart. Until the list has reached its
-// maximum length, its first time is the start.
+// pace is a list from which a rate can be computed. Each moment contains a time and how many nodes had ended by then; two times are at least a second
+// apart. Until the list has reached its maximum length, its first time is the start.
 type pace []moment
 
 type moment struct {
@@ -279,7 +280,7 @@ func (p *pace) note(at time.Time, done int) {
 	*p = append(*p, moment{at, done})
 }
 
-// of returns how many nodes end per second, or 0 while this is unknown.
+// The method of returns how many nodes end per second, or 0 while this is unknown.
 func (p pace) of(now time.Time, done int) float64 {
 	if len(p) == 0 || now.Sub(p[0].at) < time.Second || done <= p[0].done {
 		return 0

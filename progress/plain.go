@@ -140,7 +140,7 @@ func undoLine(e event.Event, p event.Compensation) string {
 }
 
 // awaited returns a text that names nodes for which a suspended run waits. These are the nodes that have begun to wait since the run was last
-// suspended. If there are none, these are the first nodes that are still waiting.
+// suspended. If no node has begun to wait since then, awaited names the first nodes that are still waiting.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)

@@ -33,8 +33,8 @@
 // items, at most every five seconds of the run. Every 30 seconds Progress lists the steps that are still running.
 //
 // If a run continues from a snapshot or a store, its events do not contain the number of its nodes. They also do not show which nodes ended before. A
-// Progress with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header counts only nodes that have ended since
-// the run continued, as in [2/?], until the run has ended. The number of a map's items is then unknown, too: see [Progress.Items].
+// Progress with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header of a running run counts only the nodes
+// that have ended since the run continued, as in [2/?]. The number of a map's items is then unknown, too: see [Progress.Items].
 //
 // A Progress is also an io.Writer, which shows the host's own output above the picture. A [Group] shows several runs at once.
 //

@@ -58,7 +58,7 @@ type live struct {
 	signal  bool          // whether the suspended node itself waits for a signal; false for a composite, which waits for nodes inside
 	output  *tail         // the output of the attempt; nil if it has none
 	inside  *inside       // the counts of a composite; nil if no node inside has begun
-	element *list.Element // the node's element in the list running or waiting, or nil
+	element *list.Element // the node's element in state.running or state.waiting, or nil
 }
 
 // failure is a warning, or a node that failed or could not be undone. It includes the end of the node's output.
