@@ -87,10 +87,11 @@ func (t Types) check() error {
 	return nil
 }
 
-// maxValueDepth bounds the nesting of values that Types encode: a value nested more deeply probably contains itself.
+// maxValueDepth bounds the nesting of values that Types encode, because a value nested more deeply probably contains
+// itself.
 const maxValueDepth = 1000
 
-// leaves lists the built-in types whose own JSON form can be decoded without loss.
+// The map leaves contains the built-in types whose own JSON form can be decoded without loss.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),

@@ -35,7 +35,7 @@ func (n NoMatch) String() string { return noMatchNames.Name(n) }
 // MarshalText encodes n as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
 // labeler is an output with a method that returns the labels of the branches to take.
@@ -177,7 +177,8 @@ func boolLabel(b bool) string {
 	return "false"
 }
 
-// indirect follows up to ten pointers and interfaces; a pointer may point to itself. If it reaches a nil, it returns the zero Value.
+// indirect follows at most ten pointers and interfaces, because a pointer may point to itself. If it reaches a nil, it returns the
+// zero Value.
 func indirect(v reflect.Value) reflect.Value {
 	for range 10 {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -198,8 +199,8 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField returns the first exported field with the given JSON name. A field without a JSON name matches by its Go name, in upper or lower
-// case.
+// structField returns the first exported field with the given JSON name. A field without a JSON name matches its Go name; case does not
+// matter.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -342,9 +343,9 @@ func (unusedAnswer) Error() string {
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
 // checkAnswers warns of a condition, or a gate with declared choices, that has successors although its answer has no effect. An out-edge uses the
-// answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A guard or test in Go of a
-// later node may look at the answer, so it prevents the warning. An edge into the end node does not make the end node a successor here, since the
-// end node sees all results.
+// answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. If a later node has a Go
+// function as its guard or test, this function may look at the answer, so there is no warning. An edge into the end node does not make the end
+// node a successor here, since the end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -462,7 +463,7 @@ func evaluate(e Expression, v View) (any, error) {
 }
 
 // Truthy reports whether a guard whose expression has the value v lets its node run. It returns false for false, null, zero, the empty string,
-// empty collections and the string "false", to which templates render false.
+// empty collections and the string "false", because templates render false as this string.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -534,8 +535,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted wraps ancestor so that it records the ids that a text names. If the text is the test of a loop, its ids are nodes of the loop's graph,
-// and loop is the id of the loop. Otherwise loop is "".
+// noted returns a function that records an id that a text names, and then calls ancestor. If the text is the test of a loop, its ids are nodes
+// of the loop's graph, and loop is the id of the loop. Otherwise loop is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -572,7 +573,7 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns the function that node r's checker calls with an id. It returns an error if r cannot see the node with this id.
+// ancestor returns a function for the checker of node r. The function returns an error for the id of a node that r cannot see.
 func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
@@ -680,8 +681,8 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 }
 
 // GuardPolicy determines what happens to a node whose guard fails to decide. By default the node runs if its guard is a text. It fails if its guard
-// is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the log, in NodeResult.GuardErr
-// and in Result.Warnings.
+// is a Go function, since a defect of the function must not let the node run. Under every policy the error of the guard is in the log, in
+// NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.
@@ -702,5 +703,5 @@ func (p GuardPolicy) String() string { return guardNames.Name(p) }
 // MarshalText encodes p as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (p GuardPolicy) MarshalText() ([]byte, error) { return guardNames.Text(p) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (p *GuardPolicy) UnmarshalText(text []byte) error { return guardNames.Parse(p, text) }

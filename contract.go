@@ -158,7 +158,7 @@ func (m Moderation) String() string { return moderationNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
 // Moderate sets the run's moderator, which judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a Moderation

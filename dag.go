@@ -373,7 +373,7 @@ func (o On) String() string { return onNames.Name(o) }
 // MarshalText encodes o as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
 // stray is an edge of Node.In whose To names another node.

@@ -63,7 +63,7 @@ func (t GateTimeout) String() string { return gateTimeoutNames.Name(t) }
 // MarshalText encodes t as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Text(t) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
 // Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field Value
@@ -403,7 +403,7 @@ func (m SuspendMode) String() string { return suspendModeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m SuspendMode) MarshalText() ([]byte, error) { return suspendModeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *SuspendMode) UnmarshalText(text []byte) error { return suspendModeNames.Parse(m, text) }
 
 func (m SuspendMode) apply(c *config) error {

@@ -58,7 +58,7 @@ func (k CauseKind) String() string { return causeNames.Name(k) }
 // MarshalText encodes the cause as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
 // These sets contain the causes that a node may have, by its status. CauseStoreError is in two sets: it fails the node whose end cannot be

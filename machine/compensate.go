@@ -25,7 +25,7 @@ func (c Compensation) String() string { return compensationNames.Name(c) }
 // MarshalText encodes c as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.Text(c) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // undoing is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The

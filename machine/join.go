@@ -81,7 +81,7 @@ func (j Join) MarshalText() ([]byte, error) {
 	return []byte(j.String()), nil
 }
 
-// UnmarshalText decodes what String returns. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes what String returns. It returns an error that matches [ErrBadValue] for any other text.
 func (j *Join) UnmarshalText(text []byte) error {
 	if arg, ok := strings.CutPrefix(string(text), "at_least("); ok {
 		if digits, ok := strings.CutSuffix(arg, ")"); ok {
@@ -126,7 +126,7 @@ func (m SkipMode) String() string { return skipModeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
 // UpstreamPolicy determines what happens to a node whose join can no longer be satisfied because predecessors failed, were
@@ -156,7 +156,7 @@ func (p UpstreamPolicy) String() string { return upstreamNames.Name(p) }
 // MarshalText encodes p as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Text(p) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
 // Sets of the classes into which edges have resolved.

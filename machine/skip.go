@@ -34,5 +34,5 @@ func (k SkipKind) String() string { return skipNames.Name(k) }
 // MarshalText encodes the kind as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k SkipKind) MarshalText() ([]byte, error) { return skipNames.Text(k) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *SkipKind) UnmarshalText(text []byte) error { return skipNames.Parse(k, text) }

@@ -101,7 +101,7 @@ func (k RequestKind) String() string { return requestKindNames.Name(k) }
 // MarshalText encodes k as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (k RequestKind) MarshalText() ([]byte, error) { return requestKindNames.Text(k) }
 
-// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
 func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames.Parse(k, text) }
 
 // PostedRequest is a stored request.
@@ -132,7 +132,7 @@ func (s RequestStatus) String() string { return requestStatusNames.Name(s) }
 // MarshalText encodes s as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (s RequestStatus) MarshalText() ([]byte, error) { return requestStatusNames.Text(s) }
 
-// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
 func (s *RequestStatus) UnmarshalText(text []byte) error { return requestStatusNames.Parse(s, text) }
 
 // TakenRequest answers a request.

@@ -226,7 +226,7 @@ func (a Applied) String() string { return appliedNames.Name(a) }
 // MarshalText encodes a as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (a Applied) MarshalText() ([]byte, error) { return appliedNames.Text(a) }
 
-// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
 func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a, text) }
 
 // LeaseReader is a [Store] that can read who has the lease of a run. [Memory], store/sqlite and store/postgres implement it.

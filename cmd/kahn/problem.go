@@ -110,7 +110,7 @@ type checker struct {
 	by    performer // of the definition
 	found problems
 	known map[problem]bool // the same problems as in `found`, as a set
-	more  int              // the number of problems beyond the limit of `found`
+	more  int              // the number of further problems, which `found` does not contain
 }
 
 // finish returns the first maxProblems problems in the order of the text. If there are more, one further problem says how many

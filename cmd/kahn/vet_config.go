@@ -10,7 +10,7 @@ import (
 )
 
 // checkConfigs checks the configs of nodes, and of their compensations, against the schemas of their kinds. It also checks a document
-// that definition.Loader refuses: the parameter refused is the Loader's error, or nil.
+// that definition.Loader refuses. `refused` is the Loader's error, or nil.
 func (c *checker) checkConfigs(root *definition.Value, refused error) {
 	scopes := scopesOf(refused)
 	for at, n := range nodesOf(root) {
@@ -77,7 +77,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// besideConfig maps fields that belong to a node, and not to its config, to advice.
+// besideConfig maps the name of a field to a message for the author. These fields belong to a node, not to its config.
 var besideConfig = func() map[string]string {
 	notes := map[string]string{}
 	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {

@@ -49,7 +49,8 @@ func (c *checker) checkLabels(root *definition.Value) {
 	}
 }
 
-// checkLabelsOf checks the labels of one edge or of a list of edges. If from is true, the edges lead from the node with the given id.
+// checkLabelsOf checks the labels of one edge or of a list of edges. If `from` is true, the edges lead from the node with the given
+// id; otherwise each edge names its source.
 func (c *checker) checkLabelsOf(answers map[string][]string, id string, v *definition.Value, at place, from bool) {
 	if v == nil {
 		return

@@ -83,7 +83,7 @@ func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	return set
 }
 
-// of returns the scope of a node, without its inputs.
+// The method of returns the scope of a node, without its inputs.
 func (s *scopes) of(at place, n *definition.Value) scope {
 	w := s.graphs[at.graph]
 	if w == nil {
@@ -261,7 +261,7 @@ func (w *wiring) climb() {
 type unread struct {
 	paths   []string
 	unknown map[string][]string // by path of an object: the fields probably meant by its unknown fields; "" may be any field
-	other   bool                // whether there are further unread parts
+	other   bool                // whether parts that are not in paths and unknown could not be read, too
 }
 
 func unreadOf(err error) unread {

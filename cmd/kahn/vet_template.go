@@ -48,8 +48,8 @@ func callsIn(text string) ([]templateCall, error) {
 	return calls, nil
 }
 
-// appendCalls adds the calls in a part of a template. dot is true where the template's dot has a value: in the body of a range, a with or a
-// template.
+// appendCalls adds the calls in a part of a template. dot is true where the template's dot has a value: in the body of {{range}}, {{with}}
+// or a template.
 func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
@@ -244,8 +244,8 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// within returns the position in the file of an offset in a text. If the text is escaped in the file, it returns the position at which the text
-// begins.
+// The method within converts an offset in a text to a position in the file. If the text is escaped in the file, it returns the position at
+// which the text begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later

@@ -27,7 +27,7 @@ func (w *warner) add(p *kahn.Problem) { w.found = append(w.found, p) }
 
 func (w *warner) graph(g *kahn.Graph, path string) {
 	programs := map[string]bool{} // the ids of nodes of kind jq; the value is true if an edge leads to the node
-	fed := map[string]bool{}      // the ids of nodes of kind jq; the value is true if the node has the parameter input
+	fed := map[string]bool{}      // the ids of nodes of kind jq; the value is true if the node has a parameter named "input"
 	for _, n := range g.Nodes() {
 		switch _, performed := kinds[n.Kind]; {
 		case n.TestExpr != "" && performed && n.Config != nil:

@@ -142,7 +142,8 @@ var templateNames = func() []string {
 	return names
 }()
 
-// foreignNames maps names that exist in expressions, but not in templates, to what to write instead.
+// foreignNames has a message for each name that exists in expressions, but not in templates. The message says what to
+// write instead.
 var foreignNames = map[string]string{
 	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} are the status and the error of an ancestor`,
 	"inputs":  `an input is {{input "name"}}`,
