@@ -213,7 +213,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	return run.Cancel(q)
 }
 
-// cancelNodeStored cancels a node of a run that no process performs: this process continues the run.
+// cancelNodeStored cancels a node of a run that no process performs. To do so, this process continues the run.
 func (c *call) cancelNodeStored(s *storedRun, path string) error {
 	run, err := c.goOn(s)
 	if err != nil {

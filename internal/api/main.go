@@ -1,6 +1,6 @@
-// Api compares what each module exports with the module's file api.txt, or writes this file. The file is a sorted list with one line for each
-// constant, variable, function, type, field and method. The test of this package compares the files with the code, so that every change of the
-// exported API is noticed.
+// Api lists what each module exports. It compares the list with the module's file api.txt, or writes this file. The file is a sorted list with one
+// line for each constant, variable, function, type, field and method. The test of this package compares the files with the code, so that every
+// change of the exported API is noticed.
 //
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run compares the api.txt of every module with what the module exports, and prints the lines that differ. If write is set, it writes the
+// run compares the api.txt of every module with the list of the module's exports, and prints the lines that differ. If write is set, it writes the
 // files instead.
 func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	files, err := listings(root)
@@ -260,8 +260,8 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists the methods of an interface, including embedded ones. If the interface has unexported methods, it adds a line that says so: other
-// packages cannot implement such an interface. It also adds a line if the interface can only constrain type parameters.
+// methodsOf lists the methods of an interface, including embedded ones. If the interface has unexported methods, it adds a line that says so, since
+// other packages cannot implement such an interface. It also adds a line if the interface can only constrain type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

@@ -81,7 +81,7 @@ func (b *Bucket) Full(now int64) bool {
 	return b.level == b.size
 }
 
-// Next returns the time at which the next token falls due, provided that no token is taken before. ok is false if the bucket is full.
+// Next returns the time at which the next token falls due if no token is taken before that time. ok is false if the bucket is full.
 func (b *Bucket) Next() (at int64, ok bool) {
 	missing := b.cost - b.level%b.cost
 	if missing > b.size-b.level {

@@ -1,5 +1,5 @@
-// Package chrometrace reads files in the JSON object form of the Trace Event Format, which Perfetto and chrome://tracing
-// open, and checks them strictly. It is for tests of code that writes such files.
+// Package chrometrace reads and strictly checks files in the JSON object form of the Trace Event Format, which Perfetto and chrome://tracing open.
+// It is for tests of code that writes such files.
 package chrometrace
 
 import (

@@ -18,7 +18,7 @@ func (e *Entry) entry() *Entry { return e }
 type element interface{ entry() *Entry }
 
 // Queue holds elements in the order of Due. Elements with the same Due are in the order in which they were added. The zero value is empty. Add,
-// Remove and Next take logarithmic time, and all other methods constant time.
+// Remove and Next take logarithmic time. All other methods take constant time.
 type Queue[T element] struct {
 	heap  []T // a binary heap
 	added uint64

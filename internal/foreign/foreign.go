@@ -1,6 +1,6 @@
 // Package foreign isolates the engine from user code: functions of the host, and methods of the host's errors and values. A function may panic or
-// call Goexit. An error may have methods that panic, for example if it is a typed nil pointer. Its message may have any size. It may wrap itself:
-// then errors.Is never returns.
+// call Goexit. An error may have methods that panic, for example if it is a typed nil pointer. Its message may have any size. It may wrap itself,
+// and errors.Is never returns for such an error.
 package foreign
 
 // Contain calls f and returns its error. If f panics, Contain calls panicked with the panic value, and returns the error of panicked. During the

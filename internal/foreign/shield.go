@@ -2,8 +2,8 @@ package foreign
 
 import "reflect"
 
-// shield wraps an error whose methods panic. Calls of errors.Is and errors.As for a shield do not panic. They match the wrapped error, and all errors
-// that its Unwrap methods return before one of them panics.
+// shield wraps an error whose methods panic. Calls of errors.Is and errors.As for a shield do not panic. They compare the target with the wrapped
+// error, and with the errors that this error wraps. The comparison ends when an Unwrap method panics.
 type shield struct{ err error }
 
 // Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.

@@ -22,7 +22,7 @@ func (w *Writer) Open() { w.Data = append(w.Data, '{') }
 // Close ends an object.
 func (w *Writer) Close() { w.Data = append(w.Data, '}') }
 
-// Key begins a member. No character of the key may need an escape.
+// Key begins a member. The key must not contain a character that JSON escapes.
 func (w *Writer) Key(key string) {
 	if w.Data[len(w.Data)-1] != '{' {
 		w.Data = append(w.Data, ',')

@@ -1,4 +1,4 @@
-// Package keyset encodes the position in an ordered list after which the next page begins.
+// Package keyset encodes a position in an ordered list. The next page of the list begins after this position.
 package keyset
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode encodes the position after the last entry of a page. The list is ordered by the number `at` of its entries, and entries with the same number
-// by their `id`.
+// Encode encodes the position after the last entry of a page. The list is ordered by the number `at` of its entries. Entries with the same number
+// are ordered by their `id`.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }

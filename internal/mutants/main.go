@@ -245,7 +245,7 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 }
 
 // buildAll compiles the tests of all packages with the bugs. It compiles the root package first. This compilation finds every bug that does not
-// compile, because it compiles all files with bugs: they are in the root package and in package machine, which the root package imports.
+// compile. All files with bugs are in the root package or in package machine, which the root package imports.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages lists the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast, and the tests
-// of verify last because they are random.
+// packages lists the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast. The tests of
+// verify come last because they are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
 // suite holds the tests, and the lines that each test executes.
@@ -51,7 +51,8 @@ type measured struct {
 	covered map[string][][2]int
 }
 
-// measure runs each test alone, without a bug, to measure its time and coverage. It skips tests that take longer than slow, unless slow is zero.
+// measure runs each test alone, without a bug, to measure its time and coverage. It skips tests that take longer than the duration `slow`, unless
+// `slow` is zero.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {

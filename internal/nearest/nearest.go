@@ -9,7 +9,7 @@ import (
 const (
 	maxRunes = 64 // longer names are not compared
 	maxSlips = 3
-	compared = 1_000 // only so many choices are compared, to bound the time
+	compared = 1_000 // the maximum number of choices that are compared, to bound the time
 )
 
 // Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Upper and lower case and the separators

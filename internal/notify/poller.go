@@ -14,7 +14,7 @@ type Sighting struct {
 
 // Question contains the names that a call of Look must report in addition to the names that have changed since the last call.
 type Question struct {
-	All   bool     // all names: a new watcher watches all names, the last call failed, or Hurry was called
+	All   bool     // set for all names, because a new watcher watches all names, the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 
@@ -39,8 +39,8 @@ type Poller struct {
 	closed   bool
 }
 
-// Watch calls tell when the next call of Look finds the name, and whenever the version of the name has changed. An empty name means all names.
-// stop ends the watch. When stop returns, a call of tell may still be running.
+// Watch calls the function `tell` when the next call of Look finds the name, and whenever the version of the name has changed. An empty name means
+// all names. stop ends the watch. When stop returns, a call of tell may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()

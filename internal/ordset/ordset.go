@@ -11,7 +11,7 @@ const (
 	maxLevels = 6 // 64^6 elements
 )
 
-// Set holds integers from 0 up to the size for which it was made. The zero value is a set for no elements.
+// Set holds integers from 0 to n-1, where n is the size for which the set was made. The zero value is a set for no elements.
 type Set struct {
 	words  []uint64         // level after level: bit i of level l is set if word i of level l-1 is not zero
 	levels [maxLevels]int32 // by level: where its words begin

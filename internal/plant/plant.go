@@ -43,7 +43,7 @@ func (b Bug) String() string {
 // variable is the environment variable that switches a bug on: the number of the bug, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
-// The file that the overlay adds to a package.
+// The overlay adds this file to a package.
 const (
 	switchFile   = "planted_bug.go"
 	switchSource = `package %s
@@ -67,8 +67,8 @@ func (e *CompileError) Error() string {
 	return fmt.Sprintf("%d of the planted bugs do not compile:\n%s", len(e.Bugs), e.Text)
 }
 
-// Build compiles the tests of the package in the folder pkg, with all bugs planted in the repository in the folder root, into the file
-// binary. It returns a *CompileError if the compiler's errors show which bugs do not compile.
+// Build compiles the tests of a package, with all bugs planted, and writes them to the file `binary`. The folder of the repository is `root`, and
+// the folder of the package is `pkg`. It returns a *CompileError if the compiler's errors show which bugs do not compile.
 func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "plant")
 	if err != nil {
