@@ -25,12 +25,11 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random time. When a run has ended,
-// the next process begins another run, in a new folder. A slow machine may need more time for a run: if no run has ended after the given number
-// of starts, Kill starts up to ten times as many processes, and lets the later ones run longer. Kill returns how many runs have ended, and the
-// first fault it finds. There are three faults: a run has another outcome than without kills; a step was repeated although its end was stored;
-// or a process has failed by itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function
-// "folder" makes a new and empty folder.
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random time. When a run has ended, the next
+// process begins another run, in a new folder. On a slow machine no run may have ended after the given number of starts. Then Kill starts up to ten
+// times as many processes, and kills these later. Kill returns how many runs have ended, and the first fault it finds. There are three faults: the
+// kills have changed the outcome of a run; a step was repeated although its end was stored; or a process has failed by itself. The function "command"
+// returns the command of a process that calls [Killed] for the folder. The function "folder" makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -201,7 +200,7 @@ func crashValue(s *kahn.Step) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-// crashSources maps the nodes of the outermost graph to their predecessors, and innerSources the nodes inside composites.
+// crashSources maps the nodes of the outermost graph to their predecessors. innerSources does the same for the nodes inside composites.
 var (
 	crashSources = func() map[string][]string {
 		sources := map[string][]string{}
@@ -279,8 +278,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the changes of other nodes and then the ends
-// of the attempts. A test must notice the state that a process leaves if it is killed between these two commits.
+// Torn returns a store with a defect. If a commit ends attempts, the store splits it into two commits: first the changes of other nodes, then the
+// ends of the attempts. A test must notice the state that a process leaves if it is killed between these two commits.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

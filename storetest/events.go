@@ -27,7 +27,7 @@ func CheckEvents(ctx context.Context, open func() store.EventStore) []error {
 	return findAll(ctx, eventChecks, func() func() store.EventStore { return open })
 }
 
-// eventChecks get new and empty stores from open.
+// eventChecks get a function that opens new and empty stores.
 var eventChecks = []check[func() store.EventStore]{
 	{"events are stored", onEvents(eventsStored)},
 	{"events are loaded in pages", onEvents(eventPages)},
@@ -468,7 +468,7 @@ func eventsPruned(ctx context.Context, s store.EventStore) error {
 	if !ok {
 		return nil
 	}
-	for _, run := range []string{"kept", "r"} { // r is created last: when the newest run has been pruned, a store may give its row number to the next run
+	for _, run := range []string{"kept", "r"} { // r is created last, because a store may reuse the row number of the newest run after it was pruned
 		lease, err := logged(ctx, s, run)
 		if err != nil {
 			return err

@@ -12,17 +12,17 @@ import (
 type Fault struct {
 	// Latency is a delay before the call. If the context ends meanwhile, the call returns the context's error.
 	Latency time.Duration
-	// Before makes the call return ErrInjected without any effect.
+	// If Before is set, the call has no effect and returns ErrInjected.
 	Before bool
-	// After makes the call take effect and return ErrInjected: a lost acknowledgement.
+	// If After is set, the call takes effect, but returns ErrInjected, as if the answer was lost.
 	After bool
 }
 
 // ErrInjected is returned by a call that fails because of a Fault.
 var ErrInjected = errors.New("injected fault")
 
-// WithFaults returns a store whose calls can fail. The function "next" decides whether and how a call fails: it is called before each call of a
-// method, with the name of the method, on the goroutine of the caller.
+// WithFaults returns a store whose calls can fail. The store calls the function "next" with the name of a method before each call of the method. The
+// result says whether and how this call fails. The caller's goroutine calls "next".
 func WithFaults(s store.Store, next func(method string) Fault) store.Store { return &faulty{s, next} }
 
 type faulty struct {

@@ -118,7 +118,7 @@ func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // the check failed after more than a second: on such a slow machine the holder's wish has expired, so try again
+		} // the check failed, but it took more than a second, so the holder's wish may have expired: try again
 	}
 	return err
 }

@@ -505,7 +505,7 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // returns an error unless a new watcher is called for r; by then the check has received all earlier calls of watchers
+	later := func() error { // returns an error unless a new watcher is called for r; when it returns, the check has received all earlier calls of watchers
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()

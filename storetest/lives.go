@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when
-// the process stops or dies, and the next process continues the run. For each write of a run, or for a sample if there are many, there is a
-// process that crashes after this write. Processes also crash after each write of a redriven run, and after some writes of continued runs. In
-// other runs the store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by
-// themselves, by shutdowns and by kills, and no node may ask again for an acknowledged answer. All these runs must have the same outcome as a run
-// without a store. Runs of one more kind have no known outcome: they are signalled, left, shut down and stopped at any time. Each life must end in
+// Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when the
+// process stops or dies, and the next process continues the run. For each write of a run, or for a sample if there are many, there is a process that
+// crashes after this write. Processes also crash after each write of a redriven run, and after some writes of continued runs. There are also runs
+// whose store sometimes fails. In another kind of run, answers for nodes at any depth arrive between lives and during them. A life of such a run ends
+// by itself, by a shutdown or by a kill, and no node may ask again for an acknowledged answer. All runs named so far must have the same outcome as a
+// run without a store. The last kind of run is signalled, left, shut down and stopped at any time, so its outcome is not known. Each life must end in
 // time with the status that is stored, and the events of all lives of a run must form one stream.
 //
 // The seed of the first graph is "first", and each further seed is one higher; a failure names its seed. The function "open" returns a new and
@@ -81,7 +81,7 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	return res, err
 }
 
-// part is like life, but returns as soon as the run waits for an answer.
+// part does what the method life does, but returns as soon as the run waits for an answer.
 func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
@@ -127,7 +127,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// after opens a store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
+// after returns a new store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
@@ -205,7 +205,7 @@ func (r *trial) faults(t *testing.T) {
 		res, err := r.life(t, store, inner)
 		time.Sleep(time.Minute) // a lease that was not released expires
 		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written, but its acknowledgement was lost: a new process reads the outcome from the store.
+			// The end was written, but its acknowledgement was lost. So a new process reads the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
 			if err != nil {
 				t.Errorf("%s: the run has ended and cannot be loaded: %v", r.name, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dying is the store of a process that is about to die: once dead is set, every call fails without reaching the inner store.
+// dying is the store of a process that is about to die. Once the field "dead" is set, every call fails without reaching the inner store.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -76,8 +76,8 @@ func (s *dyingInbox) Load(ctx context.Context, run string) (*store.Run, error) {
 }
 
 // answered performs the graph in many lives, and answers waiting nodes at any depth, by signals and by requests. Answers come between lives and
-// during them, also while the step of an expanded node is called again to return its graph. Lives end by themselves, or the run is left, shut
-// down or killed. No node asks again for an acknowledged answer, and the run has the same outcome as without a store.
+// during them, also while the step of an expanded node is called again to return its graph. A life ends by itself, or the run is left or shut down,
+// or the process dies. No node asks again for an acknowledged answer, and the run has the same outcome as without a store.
 func (r *trial) answered(t *testing.T) {
 	inner := r.open(t)
 	inbox, _ := inner.(store.Inbox)

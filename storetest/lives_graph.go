@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// conduct says what the step of a node does: the same in every life, so that the outcome does not depend on where lives end.
+// conduct says what the step of a node does. The step does the same in every life, so the outcome does not depend on where lives end.
 type conduct struct {
 	fails bool // the step fails in every attempt
 	flaky bool // the step fails in the first attempt
@@ -89,7 +89,7 @@ func (r *trial) composite(node *kahn.Node, kind, depth int) {
 	}
 }
 
-// expand turns a sub-graph into a node whose step returns that graph, after a while.
+// expand turns a sub-graph into a node whose step pauses and then returns that graph.
 func (r *trial) expand(node *kahn.Node) {
 	g, takes := node.Sub, time.Duration(5+r.random.IntN(25))*time.Millisecond
 	node.Sub, r.expanded[node.ID] = nil, true
@@ -122,7 +122,7 @@ func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.ID(), s.Iteration()), nil
 }
 
-// answers returns the answers for the nodes that wait: the same in every life.
+// answers returns the answers for the nodes that wait. A node gets the same answer in every life.
 func answers(res *kahn.Result) map[string]any {
 	given := map[string]any{}
 	for _, w := range res.Waiting {

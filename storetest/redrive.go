@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended calls the function completed, commits the failure of b, which ends the run, and acquires the run again. It returns the new lease.
+// ended first does what completed does. Then it commits the failure of b, which ends the run, and acquires the run again. It returns the new lease.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -40,7 +40,7 @@ func redrive() store.Commit {
 	}
 }
 
-// redriven: the nodes that a redrive names begin anew, and all other nodes stay as they are.
+// redriven checks that a redrive resets the nodes in its list, and does not change any other node.
 func redriven(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -151,7 +151,8 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// redrives redrives the graph's run after its end, with steps that no longer fail, and continues it after each write of the redrive.
+// redrives starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, a process that crashed after this write
+// is replaced by one that continues the run.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

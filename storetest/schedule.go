@@ -159,7 +159,7 @@ func scheduleRun(ctx context.Context, s store.ScheduleStore) error {
 	return errors.Join(same("the workflow of the run that replaces it", r.Workflow, other.Workflow), same("its inputs", string(r.Inputs), string(other.Inputs)))
 }
 
-// scheduleRace: of several writers that have read the same revision, exactly one succeeds.
+// scheduleRace: if several writers have read the same revision, exactly one of them succeeds.
 func scheduleRace(ctx context.Context, s store.ScheduleStore) error {
 	const writers, rounds = 4, 5
 	for round := range uint64(rounds) {

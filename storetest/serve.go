@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes, each with its own store from open, serve the runs of one database. It checks that each run is performed once, and
-// that a run with a long wait does not keep other runs from beginning.
+// RunServe lets two processes serve the runs of one database. The function "open" opens a store for each process. It checks that each run is
+// performed once, and that a run with a long wait does not keep other runs from beginning.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })

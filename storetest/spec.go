@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// same returns an error if got differs from want.
+// same returns an error if the value "got" differs from the value "want".
 func same[T any](what string, got, want T) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("%s: %+v instead of %+v", what, got, want)

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Run runs all checks as subtests, each on a new and empty store from open.
+// Run runs all checks as subtests. For each check it calls the function "open", which returns a new and empty store.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	runAll(t, checks, open)
 }
@@ -141,7 +141,7 @@ func start(sequence uint64, node string, attempt int32) store.Commit {
 	}
 }
 
-// completion returns the commit of the end of a's first attempt, after its start.
+// completion returns the commit that follows the start of a's first attempt, and in which this attempt ends.
 func completion() store.Commit {
 	return store.Commit{
 		Sequence: 3, Completed: []store.Attempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
@@ -150,7 +150,7 @@ func completion() store.Commit {
 	}
 }
 
-// completed calls the function begun, and then commits the start and the end of a's first attempt.
+// completed first does what begun does. Then it commits the start and the end of a's first attempt.
 func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
