@@ -82,16 +82,15 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
-//   - Timers of equal time fire in any order. So a worker that reports a result, or a timer that fires, first rings all due alarms under
-//     the lock: alarms of equal time in the order in which they were armed, and all of them before the result of a step that returns at
-//     that time.
+//   - Go fires timers of equal time in any order. So all due alarms ring under the lock before a worker reports a result, and when any timer fires.
+//     Alarms of equal time ring in the order in which they were armed. The result of a step that returned at that time is reported after them.
 //   - Composites, checks and gates that an alarm makes due need no slot. They precede the result of a step that returns at the time of
 //     the alarm: the result is put off until nothing precedes it.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned. Otherwise the order of the two
-//     events would be random.
-//   - A gate that has its answer is reached at once: its successors may need no slot, and then precede nodes that need one. When an
-//     item of a map waits, the next item may begin. So if the map has a limit, gates in items are also reached at once. Other gates that
-//     will wait are reached when nothing else can start.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned. Without this rule, it would be random
+//     whether another node begins before or after the attempt returns.
+//   - A gate that has its answer is reached at once, since its successors may need no slot. Nodes without a slot precede nodes that need one. When
+//     an item of a map waits, the next item may begin. So if the map has a limit, gates in items are also reached at once. All other gates are
+//     reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
 // The run's lock guards all fields except next.
@@ -137,8 +136,8 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may begin now. There are three reasons: a worker evaluates a task alone, such a task waits for a write of the store,
-// or an interrupted attempt has not returned.
+// halts reports whether nothing may begin now. There are three reasons: a worker evaluates a task without a slot, a task without a slot waits for a
+// write of the store, or an interrupted attempt has not returned.
 func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
 // interrupts reports whether an interrupted attempt has not returned.
@@ -219,7 +218,7 @@ func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now
 // ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.
 func (r *Run) ringDue(now int64) {
 	q, b := r.single, r.outermost().bell
-	for b != nil && q.isDue(now) { // without a bell there is no alarm, even if isDue reports one at the end of the clock
+	for b != nil && q.isDue(now) { // without a bell no alarm is armed, but isDue may still report true if now is math.MaxInt64
 		a, ok := b.alarms.Next(now)
 		if !ok {
 			return
@@ -228,7 +227,7 @@ func (r *Run) ringDue(now int64) {
 		q.rang = now
 		if a.timer == nil || a.timer.Stop() {
 			a.run.timers--
-		} // a timer that fires later finds no due alarm
+		} // if Stop returns false, the timer's callback will still run, but finds no due alarm
 		a.run.rung(a, now)
 		if r.tree != nil {
 			r.tree.touch(a.run)
@@ -258,9 +257,9 @@ func (r *Run) reachEarly(now int64) {
 	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
-// turn is the position of a run among the runs that wait for a slot. It is the position of the run's best ready node: by priority, then by the
+// turn is the position of a run among the runs that wait for a slot. Runs are compared by their best ready nodes: first by priority, then by the
 // longest remaining path to the end of the outermost run, then by declaration. All graphs of the tree count as a single graph. In a tree with one
-// slot, a check or an inline node counts as a node of priority 0 without a path.
+// slot, a check or an inline node counts as a node with priority 0 and without a remaining path.
 type turn struct {
 	index    int  // the index in the queue, plus one; 0 if the run is not in the queue
 	gated    bool // whether the run is in tree.gated
@@ -272,7 +271,7 @@ type turn struct {
 	node     int32   // the position of the best ready node
 }
 
-// placeInTree returns the order of the run's turn, or nil for an outermost run.
+// placeInTree returns the field `order` of the run's turn, or nil for an outermost run.
 func (r *Run) placeInTree() []int32 {
 	if r.turn == nil {
 		return nil
@@ -308,7 +307,8 @@ func (t *tree) hasTurn(r *Run) bool {
 	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
-// treeOrder is the order of a tree with one slot. A worker takes the first task of the whole tree if this task belongs to its run, see tree.
+// treeOrder is the order of a tree with one slot. A worker takes the first task of the whole tree if this task belongs to the worker's run (see
+// tree).
 type treeOrder struct{}
 
 func (treeOrder) arrived(r *Run) { r.tree.coming = false }
@@ -345,7 +345,8 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// queue updates the run's position among the runs that wait for a slot or, with one slot, for any task.
+// queue updates the run's position among the waiting runs. A run waits if a node of it needs a slot. In a tree with one slot, a run also waits if
+// it has a task that needs no slot.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()
@@ -419,7 +420,8 @@ func (x *turn) before(y *turn) bool {
 	return cmp.Or(slices.Compare(x.order[:both], y.order[:both]), cmp.Compare(x.at(both), y.at(both))) < 0
 }
 
-// at returns the position of the composite at this depth of nesting, or of the node itself.
+// at returns the position of the composite at this depth of nesting. At the depth of the run itself, it returns the position of the best ready
+// node.
 func (x *turn) at(depth int) int32 {
 	if depth < len(x.order) {
 		return x.order[depth]

@@ -80,8 +80,8 @@ func (r *Run) CancelNode(id string) error {
 	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-// judgeCancelAtRest returns why the node cannot be cancelled in a run that has ended. It returns nil if the run is at rest, so that the caller
-// may post the request.
+// judgeCancelAtRest returns why the node of a run that this process no longer performs cannot be cancelled. It returns nil if the caller may post
+// the request in the store of the run at rest.
 func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -155,8 +155,8 @@ func (r *Run) control(f func(now int64)) bool {
 	return true
 }
 
-// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop determines the cause of the
-// run; a later one can only stop more nodes.
+// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop determines why the run ends.
+// A later stop can only stop more nodes.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
@@ -314,7 +314,7 @@ func (r *Run) collectStops() {
 	}
 }
 
-// causeOf returns the cause of a node's stop, which the node's context reports.
+// causeOf returns the cause that the context of a stopped node reports.
 func (r *Run) causeOf(ref machine.Ref) *stopCause {
 	switch kind := r.st.Word(ref).Kind(); kind {
 	case CauseSuperseded:
@@ -348,8 +348,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time of an attempt that must stop. It arms the grace, or stops the nested runs that perform the attempt, which arm the grace of
-// their own attempts.
+// halt bounds the time of an attempt that must stop. It arms the attempt's grace. If nested runs perform the attempt, halt stops these runs
+// instead, and they arm the grace of their own attempts.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -406,7 +406,7 @@ func (r *Run) drainChild(ref machine.Ref, kind CauseKind, cause *stopCause) {
 // The functions below implement Group.CancelOnFailure. A graph declares a group. Nodes of its sub-graphs that name the group are also members, at
 // every depth. A map is a member itself; its items are not.
 
-// groupFailure records that a member of a group has failed permanently, so that members that have not begun must not begin.
+// groupFailure records that a member of a group has failed permanently. No member of the group may begin after that.
 type groupFailure struct {
 	Group string `json:"group"`
 	Node  string `json:"node"` // the path of the failed member
@@ -443,7 +443,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with adds a failure. The result `added` is false if the group had already failed.
+// with returns x with the failure f added. The result `added` is false if the group had already failed.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}
@@ -574,7 +574,8 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 	return list
 }
 
-// lend records that a node has been expanded into a graph that names a group. A graph around it declares the group.
+// lend records that a node has been expanded into a graph whose nodes name a group. It records this in the node's run and in the runs around it, up
+// to the run whose graph declares the group.
 func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
@@ -669,7 +670,7 @@ func (r *Run) failUndos(runs []*Run, err error) {
 	}
 }
 
-// setUndosBack resets the compensations of a run that is left without its store, and of the runs nested in it, to the states in the store.
+// setUndosBack resets compensations to their states in the store: those of a run that has lost its store, and those of its nested runs.
 func (r *Run) setUndosBack() {
 	if r.undo != nil {
 		r.undo.failed, r.undo.reported = nil, nil
@@ -717,8 +718,8 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// The undos inside a composite whose attempt has failed are listed in the run around the composite, even while that run undoes none of its
-	// own nodes.
+	// If an attempt of a composite has failed, the run around the composite lists the undos inside that attempt. It does so even while it undoes
+	// none of its own nodes.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
@@ -734,7 +735,7 @@ func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 				continue
 			}
 			u.leave()
-			u.run.st.ContinueUndo(u.ref) // it is the node's turn at once, and its undo fails
+			u.run.st.ContinueUndo(u.ref) // the undo of this node gets its turn at once, and fails
 			if r.tree != nil {
 				r.tree.touch(u.run)
 			}

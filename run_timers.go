@@ -19,8 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the alarms of
-// unended nodes for OverallTimeout and for the deadlines of waits, and the backoffs of compensations.
+// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the alarms for
+// OverallTimeout, for the deadlines of waits and for the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -116,8 +116,8 @@ type alarm struct {
 	over   bool            // whether the alarm has rung or was disarmed
 }
 
-// after arms an alarm that calls f after the duration d, with the run's lock held, unless the alarm is disarmed earlier. The run does not end
-// while an alarm is armed.
+// after arms an alarm. Unless the alarm is disarmed earlier, it calls f after the duration d, with the run's lock held. The run does not end while
+// an alarm is armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
 	now := r.now()
@@ -150,7 +150,7 @@ func (a *alarm) arm(at, now int64) {
 	})
 }
 
-// callback calls f with the run's lock held, unless the run has ended, and applies the consequences.
+// callback calls f with the run's lock held and applies the consequences. If the run has ended, f is not called.
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
@@ -162,7 +162,7 @@ func (r *Run) callback(f func(now int64)) {
 	r.release(now)
 }
 
-// end is called when an alarm rings or is disarmed. It marks the alarm as over, and removes it from the store's queue of alarms.
+// end is called when an alarm rings or is disarmed. It marks the alarm as over, and removes it from the queue of the alarms that the store records.
 func (r *Run) end(a *alarm) {
 	if a.over = true; a.stored != nil {
 		r.durable.alarms.Remove(a.stored)
@@ -216,12 +216,12 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them: any other alarm belongs to an attempt, or would start anew when the run continues
+	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them: an alarm that it has not recorded belongs to an attempt, or would start anew when the run continues
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
 		}
-		if of != r && !of.concluded() { // the timers of the run around it include one for each nested run whose goroutines have not all returned
+		if of != r && !of.concluded() { // of.outer.timers counts one more for a nested run whose goroutines have not all returned
 			armed--
 		}
 	}
@@ -348,7 +348,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may be suspended although its last record is not written yet
+	r.wake(now) // needed if the node is a loop that pauses, since a run that is being left may already be suspended while its last record is still unwritten
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -393,7 +393,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // a left node begins again when the run continues, so its snapshot must not call it abandoned
+	left := r.cutShort(step, x, &c) && r.leaving // if the run is being left, the node begins again when the run continues, so its snapshot must not call it abandoned
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -445,7 +445,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		r.st.Lock()
 		r.timers--
 		stopped := !r.st.Word(ref).Is(machine.WordChecking)
-		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // otherwise the run is not left after all
+		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // if no condition holds, the run was to be left when the timer was started, but has stayed
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
 				r.settleCheck(machine.Token{Ref: ref}, checkResult{verdict: machine.CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
@@ -493,8 +493,8 @@ func (r *Run) disarmNode(ref machine.Ref) {
 // timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
-// startTimer makes f be called after the duration d: on a separate goroutine or, under a Coordinator, when the Coordinator's clock reaches that
-// time. The caller holds the run's lock.
+// startTimer starts a timer that calls f after the duration d, on a separate goroutine. Under a Coordinator, the Coordinator calls f when its clock
+// reaches that time. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
 		t := &manualTimer{of: h, f: f}

@@ -283,7 +283,7 @@ func (r *Run) restoreUsage(by map[string]Usage) {
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		d.stale = true // an older version wrote the usage only into the run's record, so the next transaction also stores the sums of all kinds
+		d.stale = true // an older version wrote the usage only into the run's record, so the next transaction also stores the usage of every kind
 	}
 }
 

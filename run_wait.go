@@ -17,17 +17,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. An event
-// run.status.changed names only those waiting nodes that no earlier such event has named. So all these events together name each wait at most
-// once.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. At most one event
+// run.status.changed names a wait.
 type waits struct {
 	total int
-	began []place // the nodes that began to wait after the last such event; some of them may no longer wait
+	began []place // the nodes that began to wait after the last event run.status.changed; some of them may no longer wait
 
 	answered takenSignals
 
 	kept   []*keptWaits         // the waits inside expanded nodes, in the order in which keep has added them
-	keptAt map[place]*keptWaits // maps a node to its entry in kept; only entries whose graphs are not known
+	keptAt map[place]*keptWaits // maps a node to its entry in kept, while the node's graph is not known
 	lent   []*keptWaits         // the entries of kept for which owned is false
 	names  keptNodes
 	found  int   // the number of graphs that have become known
@@ -199,12 +198,12 @@ var ErrSignalConflict = errors.New("the id of the signal was used with another v
 // is a [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the
 // answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
 //
-// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if
-// the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID
-// was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a
-// [Gate] refuses the value. The error matches [ErrStore] if a durable run is left before the store has confirmed the answer: a repeated signal
-// with the same ID shows whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest]
-// if the store is not a [store.Inbox]. See docs/people.md.
+// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if the
+// node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used
+// with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a [Gate]
+// refuses the value. The error matches [ErrStore] if a durable run is left before the store has confirmed the answer. Repeat the signal with the
+// same ID to learn whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the
+// store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -331,7 +330,7 @@ func (s *signal) identify() error {
 // answeredState is a signal with an ID that has answered a node.
 type answeredState struct {
 	ID   string   `json:"id"`
-	Gate string   `json:"gate"` // the name of the node in the signal
+	Gate string   `json:"gate"` // the node's name as the signal gave it
 	Sum  string   `json:"sum"`  // the digest of the value
 	in   *writing // the transaction that writes the signal; nil without a store, and for a signal stored before the run was continued
 }
@@ -416,8 +415,8 @@ func signalNumber(key string) int {
 	return n
 }
 
-// ErrLeft is the cause of an attempt's context if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. The error of
-// a durable run that was left because its caller's context ended also matches it, see [Durable].
+// ErrLeft is the cause that an attempt's context reports if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. The
+// error of a durable run that was left because its caller's context ended also matches it, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
 // interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is ready
@@ -434,8 +433,8 @@ func (r *Run) interrupt() {
 	})
 }
 
-// leaveForContext is interrupt for a run whose caller's context has ended. A run that has never begun, and has no early signals, stays pending in
-// its store.
+// leaveForContext leaves a run whose caller's context has ended, and interrupts its running attempts. A run that has never begun, and has no early
+// signals, stays pending in its store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
 		r.leftFor = cause
@@ -531,9 +530,9 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 }
 
 // Leave ends the run in its current state: nothing more is started. When the running attempts have returned, Wait returns a Result in status
-// [RunSuspended] with a [Snapshot] from which another run can continue. Leave does not wait for the next attempts of nodes that back off. A
-// guard, a merge or the test of a condition that does not return within [CancelGrace] is abandoned, and Result.Abandoned names its node; the
-// function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node left to
+// [RunSuspended] with a [Snapshot] from which another run can continue. Leave does not wait for the next attempts of nodes that back off. If a
+// guard, a merge or the test of a condition does not return within [CancelGrace], the run abandons it, and Result.Abandoned names its node. When
+// the run continues, it calls the function again. A run that only waits for signals ends at once. A run ends as usual if it has no node left to
 // start, or if it is stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
@@ -544,9 +543,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to their end,
-// with their cleanup. So if a run is being left, it was not stopped, and the run around it is also being left. There is one exception: undoing
-// nodes may take long, so a stopped run that undoes nodes is left if it has a store or a Coordinator.
+// After leave, the run and the runs nested in it start nothing more. A stopped run and its nested runs are not left: they continue to their end,
+// with their cleanup. So if a run is being left, it was not stopped, and the run around it is also being left. There is one exception: a stopped
+// run that undoes nodes is left if it has a store or a Coordinator, since undoing may take long.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -676,7 +675,7 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the time of a condition's running test, which is called again when the run continues. It does nothing for a mocked condition,
+// boundTest bounds the time of a condition's running test. When the run continues, it calls the test again. It does nothing for a mocked condition,
 // whose mock is interrupted like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
@@ -694,8 +693,8 @@ func (r *Run) isTested(ref machine.Ref) bool {
 	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
 }
 
-// resumeTests reverses leaveTests, because the run is not left after all. The stop sets its own grace for each test. Tests that were abandoned
-// are called again, see [machine.Locked.Stay].
+// resumeTests reverses leaveTests, because the run is not left after all. The caller stops the run, and the stop sets its own grace for each test.
+// Tests that were abandoned are called again, see [machine.Locked.Stay].
 func (r *Run) resumeTests() {
 	for ref, x := range r.extras {
 		if x.left && x.timedOut == timeoutNone && r.isTested(ref) {
@@ -808,10 +807,11 @@ func (r *Run) rest(now int64) {
 		return
 	case r.leaving && r.outer == nil: // a run that is being left is suspended even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
-			// The root is not suspended yet: workers still run, touched runs must be handled, or tree.pass must still start tasks or reach gates.
+			// The root is not suspended yet, since workers still run, touched runs must be handled, or tree.pass must still start tasks or reach
+			// gates.
 			return
 		}
-	case !s.OnlySleeps(): // a nested run that begins no nodes because it is being left does not wait for a signal
+	case !s.OnlySleeps(): // a nested run that is being left may have nodes that could begin; such a run does not wait for a signal, so it is not suspended
 		return
 	}
 	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node continues without a signal if it waits for a token, or for a slot that several runs share

@@ -26,7 +26,7 @@ const (
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
 	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
-	WhyOrder            // the node begins after Nodes, which under [Limit](1) must return first; Nodes is empty if the node is next
+	WhyOrder            // Nodes begin before the node, or, under [Limit](1), must return before it begins; Nodes is empty if the node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next token is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
@@ -77,8 +77,8 @@ type Why struct {
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
-	// Compensation is the state of the compensation of an ended node, and CompensationErr the error if it failed. For a held node and for the end
-	// node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are the nodes that are being undone now.
+	// Compensation is the state of the compensation of an ended node, and CompensationErr the error if it failed. If a held node or the end node
+	// waits until other nodes are undone, Compensation is CompensationRunning, and Nodes are the nodes that are being undone now.
 	Compensation    Compensation
 	CompensationErr error
 
@@ -234,7 +234,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the node's in-edges i for which is(i) is true.
+// edges adds those in-edges of the node for which the function `is` returns true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -254,7 +254,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run for which is(ref, w) is true, in the order of declaration.
+// nameThose adds those nodes of a run for which the function `is` returns true, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -361,7 +361,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run and of the runs nested in it for which is(c, ref, w) is true, until the list is full.
+// nameAll adds those nodes of a run, and of the runs nested in it, for which the function `is` returns true. It stops when the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {

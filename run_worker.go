@@ -20,10 +20,10 @@ type worker struct {
 	step     *Step       // the Step of the task; nil for a check
 	failed   *conclusion // the conclusion of the attempt whose fallback is running; otherwise nil
 	caught   error       // the panic that ended perform; otherwise nil
-	now      int64       // the clock, read once per completion: the end of one step is the start of the next
+	now      int64       // the time, read once per completion, since the end of one step is the start of the next
 	recorded *writing    // the transaction that records the task's start, under a store
 	ending   *ending     // the task's ending, if it has waited for room in the outbox; otherwise nil
-	unspent  unspent     // for a task whose step has returned a graph
+	unspent  unspent     // the remaining Timeout of the attempt, if the step has returned a graph
 	phase    phase
 	way      way         // how the worker performs the task
 	handed   bool        // whether the host calls the task's step
@@ -34,7 +34,7 @@ type worker struct {
 
 	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; otherwise nil
 
-	kept [2]json.RawMessage // encoded values: of the last attempt's output, or of the info and the state that its step passed to Suspend
+	kept [2]json.RawMessage // the encoded output of the last attempt, or the encoded info and state that its step passed to Suspend
 }
 
 // phase records whether the worker is in user code. If user code calls Goexit, exit reads the phase.
@@ -47,9 +47,9 @@ const (
 
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. If two workers take turns with
 // the lock, each turn moves all cache lines of the run between processors, and blocking and waking a goroutine takes longer than a short step.
-// Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms. It blocks
-// at once if maxYielding other workers are yielding, since a yield may be slow: it passes through the scheduler's whole queue, which may contain
-// a goroutine for each ready sub-graph of the run.
+// Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms. It blocks at
+// once if maxYielding other workers are yielding, since a yield may be slow. A goroutine that yields waits for the scheduler's whole queue, which
+// may contain a goroutine for each ready sub-graph of the run.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -77,7 +77,7 @@ func (w *worker) goOn(more bool) {
 	for more {
 		more = w.perform()
 		if w.phase == phaseUser {
-			// recover returned nil although there was a panic: under GODEBUG=panicnil=1 it does so after panic(nil).
+			// recover returned nil after a panic, as it does after panic(nil) under GODEBUG=panicnil=1.
 			w.phase, w.caught = phaseEngine, newPanicError(nil)
 		}
 		if w.caught != nil {
@@ -106,7 +106,7 @@ type way uint8
 const (
 	wayCheck way = iota // check, or the conclusion of a composite
 	wayFull             // attempt and finish
-	wayPlain            // attempt and finish in one, see performPlain
+	wayPlain            // performPlain performs the attempt and finishes it
 	wayHost             // the host calls the step
 )
 
@@ -234,8 +234,8 @@ func (w *worker) performPlain() (more bool) {
 	}
 }
 
-// attemptAndFinish and finishPlain are separate functions to keep frames small: a goroutine begins with 2 kB of stack, and enlarging it takes as
-// long as ten nodes.
+// attemptAndFinish and finishPlain are separate functions to keep frames small. A goroutine begins with 2 kB of stack, and enlarging the stack
+// takes as long as performing ten nodes.
 //
 //go:noinline
 func (w *worker) attemptAndFinish() (more bool) { return w.finish(w.attempt(), true) }
@@ -285,7 +285,7 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, see single.halts, the next tasks are started later: by the worker that evaluates a task alone, or by the interrupted
+	// If the run halts (see single.halts), the next tasks are started later. The worker that evaluates a task alone starts them, or the interrupted
 	// attempt when it returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
@@ -338,7 +338,7 @@ func (r *Run) beginInside(t machine.Task, now int64) {
 	r.beginComposite(step, nil, now)
 }
 
-// leave makes the run no longer count the worker, and releases the lock.
+// After leave, the run no longer counts the worker. leave also releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
@@ -457,7 +457,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn is own without the memo.
+// performOwn does the same as own, but without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -695,7 +695,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	return w.finishAs(c, res, goOn)
 }
 
-// finishAs is finish for a result whose conclusion is known.
+// finishAs does the same as finish, for a result whose conclusion is known.
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref, returned := step.ref, w.now
@@ -774,8 +774,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 }
 
 // enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and attempts that
-// precede this one by the run's order. If mine is false, the worker must not end the attempt, at least not now: enterEnd has released the lock,
-// and perform must return more.
+// precede this one by the run's order. If mine is false, the worker must not end the attempt now. In that case enterEnd has released the lock, and
+// perform must return the value of more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {
@@ -806,7 +806,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if goOn is set. Otherwise it makes the run no longer count the worker. In both cases it releases the lock.
+// next takes the next task if goOn is set. Otherwise the run no longer counts the worker. In both cases it releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()

@@ -71,7 +71,7 @@ type Runner struct {
 type runnerEntry struct {
 	run   *Run
 	id    string
-	from  *restoration // for a pending run
+	from  *restoration // for a pending run: the snapshot from which the run begins, or nil
 	at    time.Time
 	state runnerState
 
@@ -100,8 +100,9 @@ const (
 const defaultHistory = 100
 
 // Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A program can wait
-// for a pending run, cancel it and leave it. If the run never begins, none of its nodes is performed, not even cleanup nodes and the end node.
-// If the caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
+// for a pending run: the snapshot from which the run begins, or nil, cancel it and leave it. If the run never begins, none of its nodes is
+// performed, not even cleanup nodes and the end node. If the caller's context ends while the run is pending, the run is cancelled, but a durable
+// run stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
 // [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
@@ -164,10 +165,11 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. If the step of such an attempt
-// then returns an error, its node is ready again when the run continues, and the attempt does not count towards MaxAttempts. If the step
-// succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return,
-// are abandoned and listed in Result.Abandoned. In that case stop the process before the run continues: otherwise two attempts may overlap.
-// Cleanup nodes and the end node are not performed, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
+// then returns an error, its node is ready again when the run continues, and the attempt does not count towards MaxAttempts. If the step succeeds,
+// its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are abandoned
+// and listed in Result.Abandoned. In that case stop the process before the run continues: otherwise two attempts may overlap. Cleanup nodes and the
+// end node are not performed, since the run is not over. Even if ctx ends first, Shutdown waits until all runs have ended. It then returns ctx's
+// cause.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -201,7 +203,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 			err = bounded(context.Cause(ctx))
 			for _, run := range live {
 				if rn.CancelOnShutdown {
-					_ = run.Cancel() // cannot fail: the run is not at rest
+					_ = run.Cancel() // cannot fail, since the run is not at rest
 				} else {
 					run.interrupt()
 				}
@@ -493,8 +495,8 @@ func (w *runWatcher) next() *runnerEntry {
 	return e
 }
 
-// show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu: Status takes the run's lock, which is
-// taken before rn.mu.
+// show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu, since Status takes the run's lock, and a run's
+// lock is always taken before rn.mu.
 func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
 	status := e.run.Status()
 	last, known := w.seen[e]
@@ -509,7 +511,7 @@ func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bo
 	return yield(RunChange{Run: e.run, Arrived: e.at, Status: status, Removed: removed})
 }
 
-// note notifies the watchers that a run has changed or, if e is nil, the Runner. The caller holds rn.mu.
+// note notifies the watchers that the run of the entry e has changed. If e is nil, the Runner itself has changed. The caller holds rn.mu.
 func (rn *Runner) note(e *runnerEntry) {
 	for _, w := range rn.watchers {
 		w.note(e)
@@ -555,8 +557,8 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
-// deferrals are the runs that [Runner.Serve] does not request from its store: Serve is starting them, or they came to rest or failed shortly
-// before. Serve's loop and the goroutines of its runs use them.
+// deferrals are the runs that [Runner.Serve] does not request from its store, since Serve is starting them, or since they came to rest or failed
+// shortly before. Serve's loop and the goroutines of its runs use them.
 type deferrals struct {
 	mu   sync.Mutex
 	runs map[string]deferral // by the id of the run
@@ -581,7 +583,7 @@ func (d *deferrals) begin(id string) (failures int) {
 	return failures
 }
 
-// begun removes a run that has begun: its lease prevents other processes from starting it.
+// begun removes a run that has begun, since its lease now prevents other processes from starting it.
 func (d *deferrals) begun(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -615,8 +617,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, the number of these runs that are being started, and the time until the first deferral
-// ends, but no more than most. It forgets the failures of a run that was not started for mostRetry after the pause.
+// except returns the sorted ids of the deferred runs, the number of these runs that are being started, and the time until the first deferral ends.
+// This time is at most `most`. If a run was not started for mostRetry after its pause, except forgets the run's failures.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -741,7 +743,7 @@ func shortest(v any, without string) any {
 // IdempotencyStore lets only one run start for each key, see [Idempotent]. The zero value is empty and ready for use. Any number of goroutines
 // may use it. It keeps the runs, and so their Results, in memory.
 type IdempotencyStore struct {
-	// RetryFailed permits a new run for a key whose run failed or was cancelled, with the same graph and inputs.
+	// RetryFailed permits a new run for a key if the key's run failed or was cancelled. The new run must have the same graph and inputs.
 	RetryFailed bool
 
 	mu       sync.Mutex // guards the fields below; a run's lock may be taken while it is held, never the other way around
@@ -782,8 +784,8 @@ func (i *idempotent) same(r *idempotent) bool {
 // refused with [ErrKeyConflict] if the run of the key has another graph or other inputs.
 //
 // If the run of the key was suspended and left, it can be replaced by a run that continues from a snapshot, or by a run that continues the stored
-// run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it. If there is none, the
-// next caller with this key continues it. The continuing caller must set [Durable] with the same store, and must not set another [RunID].
+// run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it. If no caller has joined
+// it, the next caller with this key continues it. The continuing caller must set [Durable] with the same store, and must not set another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -802,7 +804,7 @@ func (s *IdempotencyStore) Forget(key string) {
 }
 
 // reserve returns the run that the caller joins, or nil after it has reserved the key for r. While the key is reserved for another run, reserve
-// waits: a caller must not join a run that may still be refused.
+// waits, since a caller must not join a run that may still be refused.
 func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	claim, err := newIdempotent(r)
 	if err != nil {

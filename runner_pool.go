@@ -32,8 +32,8 @@ type pool struct {
 	timer   *time.Timer       // rings when the first token of awaited is due
 }
 
-// share contains slots and tokens that the runs of a Runner share: for all runs, one group or one key. Free slots and tokens are promised to the
-// claims that have waited longest; a run without a claim takes only slots and tokens that are not promised.
+// share contains slots and tokens that the runs of a Runner share: those for all runs, those for one group, or those for one key. Free slots and
+// tokens are promised to the claims that have waited longest; a run without a claim takes only slots and tokens that are not promised.
 type share struct {
 	pool      *pool
 	limit     int // the number of slots; 0 means no limit
@@ -70,7 +70,7 @@ type claim struct {
 	due.Entry      // the claim's entry in waiting, by arrival
 	token     bool // whether the node that the run would start first also needs a token
 	state     claimState
-	at        *machine.Locked // the State to which the slot was offered when the claim was heard
+	at        *machine.Locked // the State to which the slot was offered when the run was called back
 }
 
 type claimState uint8
@@ -78,7 +78,7 @@ type claimState uint8
 const (
 	claimWaits  claimState = iota // the claim counts as one of the run's timers
 	claimCalled                   // a goroutine is calling back the run, and the claim still counts as a timer
-	claimHeard                    // the run was called back, and next takes or drops the claim
+	claimHeard                    // the run was called back, and must now use or drop the claim
 	claimDone
 )
 
@@ -220,14 +220,14 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // now the run would start another node first: of the two nodes, only one needs a token
+		x.waiting[x.needs(c.token)].Remove(c) // the run would now start another node first, and only one of the two nodes needs a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // for a called claim, the function claimed decides again
+		if free || c.state == claimCalled { // in the state claimCalled, Run.claimed decides again
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
@@ -525,7 +525,7 @@ func (r *Run) yieldTurns() {
 	})
 }
 
-// leavePool returns the slots of a run that ends to the pool, and ends its claims. A nested run returns the slots of the groups that its own
+// When a run ends, leavePool returns the run's slots to the pool, and ends its claims. A nested run returns the slots of the groups that its own
 // graph declares. The outermost run returns all remaining slots.
 func (r *Run) leavePool() {
 	p, root := r.cfg.pool, r.outermost()
@@ -563,8 +563,8 @@ func (s *stakes) drop(k *stake) {
 	k.leave()
 }
 
-// leave returns the slots that the stake holds to the pool, and ends its claim. When the last run leaves, the grants for limits that processes
-// share are returned.
+// leave returns to the pool all slots that the stake holds, and ends the stake's claim. When the last run leaves, the grants for limits that
+// processes share are returned.
 func (k *stake) leave() {
 	k.share.used -= k.lines.Disconnect()
 	k.share.refs--

@@ -20,11 +20,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches:
-// slots and tokens that belong to the Runner until their lease ends. A node stays ready until its Runner has a grant for it, so no attempt and no
-// Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, according to their needs,
-// and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs returns
-// its grants at once, in the background: [Runner.Shutdown] waits for that.
+// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches. A
+// grant is a slot or a token that belongs to the Runner until its lease ends. A node stays ready until its Runner has a grant for it, so no attempt
+// and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, according to their
+// needs, and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs
+// returns its grants at once, in the background: [Runner.Shutdown] waits for that.
 //
 // A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then
 // it starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed it for at most one [Lease],
@@ -36,7 +36,7 @@ type Shared struct {
 	// Name identifies one of several sets of bounds in one store. It must not contain a slash. The empty name is also valid.
 	Name string
 	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. All processes should set the same
-	// values: each Runner uses its own.
+	// values, since each Runner uses its own values.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
@@ -62,7 +62,7 @@ const (
 	// A Runner that waits for slots repeats its request after pauses that double between these bounds.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
-	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may return tokens before the next one is due.
+	// maxTokenPause bounds the pause of a Runner that waits for tokens, since other Runners may return tokens before the next token is due.
 	maxTokenPause = 5 * time.Second
 	// The pauses after failures of the store double between these bounds.
 	minFailPause = 100 * time.Millisecond
