@@ -100,9 +100,8 @@ const (
 const defaultHistory = 100
 
 // Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A program can wait
-// for a pending run: the snapshot from which the run begins, or nil, cancel it and leave it. If the run never begins, none of its nodes is
-// performed, not even cleanup nodes and the end node. If the caller's context ends while the run is pending, the run is cancelled, but a durable
-// run stays pending in its store.
+// for a pending run, cancel it and leave it. If the run never begins, none of its nodes is performed, not even cleanup nodes and the end node. If
+// the caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
 // [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
@@ -164,12 +163,11 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]. Other processes can continue these runs from their stores
 // or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
-// If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. If the step of such an attempt
-// then returns an error, its node is ready again when the run continues, and the attempt does not count towards MaxAttempts. If the step succeeds,
-// its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are abandoned
-// and listed in Result.Abandoned. In that case stop the process before the run continues: otherwise two attempts may overlap. Cleanup nodes and the
-// end node are not performed, since the run is not over. Even if ctx ends first, Shutdown waits until all runs have ended. It then returns ctx's
-// cause.
+// If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
+// then returns ctx's cause. If the step of such an attempt then returns an error, its node is ready again when the run continues, and the attempt
+// does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and
+// guards, merges and tests that do not return, are abandoned and listed in Result.Abandoned. In that case stop the process before the run
+// continues: otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -496,7 +494,7 @@ func (w *runWatcher) next() *runnerEntry {
 }
 
 // show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu, since Status takes the run's lock, and a run's
-// lock is always taken before rn.mu.
+// lock precedes rn.mu.
 func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
 	status := e.run.Status()
 	last, known := w.seen[e]
@@ -617,8 +615,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, the number of these runs that are being started, and the time until the first deferral ends.
-// This time is at most `most`. If a run was not started for mostRetry after its pause, except forgets the run's failures.
+// except returns the sorted ids of the deferred runs, how many of these runs are being started, and the time until the first deferral ends (at most
+// `most`). If a run was not started for mostRetry after its pause, except forgets the run's failures.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()

@@ -241,7 +241,7 @@ func limitName(what, name string) string {
 	return "/" + what + "-sha256/" + hex.EncodeToString(digest[:])
 }
 
-// far makes the far for a limit in the store.
+// far returns a new far for a limit in the store.
 func (g *granter) far(x *share, name string, limit int, rate Rate) *far {
 	f := &far{granter: g, share: x, limit: g.shared.Name + name, most: limit}
 	if rate != (Rate{}) {
@@ -304,7 +304,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// note is called after a change. It determines the time of the next request to the store.
+// note is called after the share or its grants have changed. It determines the time of the next request to the store.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -579,7 +579,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.check = minGrantCheck
 	}
 	f.others = a.Others
-	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // a request that wanted nothing was not refused
+	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // if the request wanted nothing, the store has not refused it
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)

@@ -32,14 +32,14 @@ type Service struct {
 	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
 	// process should set the same bound. If KeyRunsOf is set, the bound for a key is its result. Serve calls KeyRunsOf each time that it needs a
 	// bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired, and
-	// counts only leases that have not expired: the places of a dead process are free when its leases expire. Runs that are at rest or not due
+	// counts only leases that have not expired. So the places of a dead process are free when its leases expire. Runs that are at rest or not due
 	// take no places. While all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
 	// RestAfter is the time for which a run with nothing to do keeps its place. If the next backoff, pause, [SuspendUntil] or deadline of the run
-	// ends later than that, Serve leaves the run. The run continues here or in another process when it is due. Meanwhile it does not count
-	// towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if
-	// a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
+	// ends only after more than RestAfter, Serve leaves the run. The run continues here or in another process when it is due. Meanwhile it does not
+	// count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place
+	// if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:
 	// the Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored
@@ -72,8 +72,8 @@ type Workflow struct {
 	Graph *Graph
 	// Step performs the nodes that have no Do.
 	Step StepFunc
-	// Options are the options of the workflow's runs, after Runner.Options. Serve refuses options for a single run: [RunID], [Inputs],
-	// [Fire], [EarlySignals], [Resume], [Redrive] and [Fork]. It also refuses options that would change nothing: [AllowGraphChange],
+	// Options are the options of the workflow's runs. They are applied after Runner.Options. Serve refuses options for a single run: [RunID],
+	// [Inputs], [Fire], [EarlySignals], [Resume], [Redrive] and [Fork]. It also refuses options that would change nothing: [AllowGraphChange],
 	// [CancelWithContext], [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
 	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time, in addition to the MaxRuns of the
@@ -97,9 +97,9 @@ const (
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
 	defaultPrune = time.Minute
-	// keyPause is the longest time between two queries while a key is full: another process may free a place.
+	// keyPause is the longest time between two queries while a key is full, since another process may free a place.
 	keyPause = 500 * time.Millisecond
-	// restPause is the time for which Serve ignores a run that has come to rest: the clock of this process may be behind the store's clock.
+	// restPause is the time for which Serve ignores a run that has come to rest, since the clock of this process may be behind the store's clock.
 	restPause = defaultPoll
 	// startsAtOnce is the number of runs that are started together, so that a store can write their leases in one transaction.
 	startsAtOnce = 8
@@ -110,9 +110,9 @@ const (
 // if it dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not among
 // s.Workflows. docs/durable.md describes how runs come to rest, and how Serve retries runs that could not begin.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs that Serve has begun
-// continue until Shutdown: their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
-// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause. The runs that Serve has begun
+// then continue until Shutdown, since their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns
+// the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a
 // negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The error matches
 // [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the
 // schema; Serve returns this error when the runs that it has begun have ended or are at rest.
@@ -174,7 +174,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns the number of runs that may begin now, but no more than most.
+// free returns the number of runs that may begin now, at most `most`.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -231,7 +231,7 @@ type workload struct {
 	now  atomic.Int64
 }
 
-// room returns the number of runs of the workflow that may begin now, but no more than most.
+// room returns the number of runs of the workflow that may begin now, at most `most`.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -414,7 +414,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Until(next), time.Millisecond), nil
 }
 
-// startRetaining removes runs by the Retention on a separate goroutine. end stops that goroutine and waits for its end.
+// startRetaining removes runs by the Retention on a separate goroutine. The returned function stops that goroutine and waits until it has ended.
 func (v *serving) startRetaining(ctx context.Context) (end func()) {
 	if len(v.service.Retention) == 0 {
 		return func() {}
@@ -573,7 +573,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, but no more than most.
+// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, at most `most`.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {
@@ -656,7 +656,7 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run to start. Keys take turns: the start of the run records a turn of its key, see [store.TurnStore].
+// dueRun is a run to start. Keys take turns, so the start of the run also records a turn of the run's key: see [store.TurnStore].
 type dueRun struct {
 	store.Run
 	turn *keyTurn // nil if turns are not recorded

@@ -8,10 +8,10 @@
 //	…
 //	err = s.Serve(ctx) // instead of runner.Serve(ctx, service)
 //
-// Runs and schedules are in a store, and any number of processes serve them. A tick is a time at which a schedule begins a run: each tick has one
-// run, however many processes serve the schedule. The next run of a [Schedule] is stored as a pending run, which is due at the time of the tick. Its
-// id is the schedule's name and that time, as in report@2026-10-25T00:30:00Z. When the run is about to begin, a [Scheduler] decides whether the tick
-// was missed or overlaps with another run, and creates the next run.
+// Runs and schedules are in a store, and any number of processes serve them. A tick is a time at which a schedule begins a run. Each tick has one
+// run, however many processes serve the schedule. The next run of a [Schedule] is stored as a pending run, which is due at the time of the tick.
+// Its id is the schedule's name and that time, as in report@2026-10-25T00:30:00Z. When the run is about to begin, a [Scheduler] decides whether the
+// tick was missed or overlaps with another run, and creates the next run.
 //
 // The names by task:
 //

@@ -13,8 +13,8 @@ import (
 )
 
 // FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name. The runs
-// have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The error matches
-// [ErrBadSchedule] if the schedule is invalid, or if the document has no schedule.
+// have the inputs of the schedule. They also have the input "tick", unless the schedule sets it or the graph declares only other inputs. The error
+// matches [ErrBadSchedule] if the schedule is invalid, or if the document has no schedule.
 func FromDocument(doc *definition.Document) (Schedule, error) {
 	d := doc.Schedule
 	if d == nil {

@@ -54,7 +54,7 @@ type Schedule struct {
 // Missed says what happens to ticks at which no process served a schedule. Only the last 1,000 missed ticks have runs.
 type Missed string
 
-// What happens to missed ticks. If a tick is left out, its run is cancelled with the reason "missed".
+// The values of Missed say what happens to missed ticks. If a tick is left out, its run is cancelled with the reason "missed".
 const (
 	Latest Missed = ""     // the latest missed tick runs
 	None   Missed = "none" // no missed tick runs
@@ -64,7 +64,7 @@ const (
 // Overlap says what happens to a tick while the run of the previous tick has not ended.
 type Overlap string
 
-// What happens to ticks that overlap.
+// The values of Overlap say what happens to ticks that overlap.
 const (
 	Skip  Overlap = ""      // the run of the later tick is cancelled, with the reason "overlaps"
 	Allow Overlap = "allow" // the later tick runs beside the other run
@@ -177,8 +177,8 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf returns the rule that the row of a schedule defines. A row cannot contain the function Inputs, so the rule gets the Inputs of own, if own is
-// not nil.
+// ruleOf returns the rule that the row of a schedule defines. A row cannot contain the function Inputs. If own is not nil, the rule gets Inputs
+// from own.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}

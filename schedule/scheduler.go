@@ -42,9 +42,9 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 const tendEvery = 10 * time.Second
 
 // New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the schedules. If
-// several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule] if
-// a schedule is invalid, if its workflow is missing, or if the graph does not take the inputs of its next tick. The error matches
-// [kahn.ErrBadOption] if runner is nil or the store is not a ScheduleStore.
+// several workflows have the same name, the first of them creates the runs. New writes nothing to the store: Serve writes the schedules. The error
+// matches [ErrBadSchedule] if a schedule is invalid, if its workflow is missing, or if the graph does not take the inputs of its next tick. The
+// error matches [kahn.ErrBadOption] if runner is nil or the store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -101,8 +101,8 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 	return s.runner.Serve(ctx, s.service)
 }
 
-// change reads the row of a schedule, and writes the row and the run that f returns. It starts over if another process has changed the row
-// meanwhile. f returns false if there is nothing to write.
+// change reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run. It starts
+// over if another process has changed the row meanwhile. f returns false if there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
 		list, now, err := s.store.Schedules(ctx, name)
@@ -135,7 +135,7 @@ func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 		fmt.Errorf("%w %q: the run %s will be left out: %s", ErrBadSchedule, n.Spec.Labels[LabelSchedule], n.ID, n.Spec.Labels[LabelLeftOut]))
 }
 
-// taken reports whether a store refused to replace the run of a tick: the run has begun, is about to begin, or has requests.
+// taken reports whether a store refused to replace the run of a tick, because the run has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
 // define writes the row of a schedule that is new or has changed, and replaces the pending tick.
@@ -337,8 +337,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// tend creates ticks that no process has created. The process that performed the previous tick died, did not know the schedule, or waited for
-// the end of that tick.
+// tend creates ticks that no process has created. A tick may be missing for three reasons: the process that performed the previous tick has died,
+// that process did not know the schedule, or the run of the previous tick had to end first.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()

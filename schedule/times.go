@@ -29,9 +29,9 @@ type Times struct {
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
-// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star ticks once for each
-// local time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one
-// counts. Any other expression follows the clock: with */10 in the minute there is a tick every ten minutes, whatever the clock shows. If
+// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star ticks once for each local
+// time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any
+// other expression ticks whenever the local time matches. So with */10 in the minute there is a tick every ten minutes, even when clocks change. If
 // neither the day of month nor the day of week begins with a star, one of the two must match; otherwise both must match.
 //
 // The error matches [ErrBadSchedule] and names the field.
@@ -107,7 +107,7 @@ var fields = [...]field{
 	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
 }
 
-// part matches one element of the comma-separated list in a field. It is stricter than the library, which accepts signs, for example, and
+// part matches one element of the comma-separated list in a field. It is stricter than package cron. That package accepts signs, for example, and
 // ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
@@ -210,7 +210,7 @@ func (t *Times) reached(c int64) time.Time {
 	}
 }
 
-// nextByClock is Next for an expression whose minute or hour begins with a star: see the function Cron.
+// nextByClock does what Next does, for an expression whose minute or hour begins with a star: see the function Cron.
 func (t *Times) nextByClock(after time.Time) time.Time {
 	for u := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()

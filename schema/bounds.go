@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// measure refuses a value that is too deep or too large, or that contains itself: encoding or validating such a value would take unbounded work.
-// A value with its own JSON encoding counts as one part.
+// measure refuses a value that is too deep or too large, or that contains itself, since encoding or validating this value would take unbounded
+// work. A value with its own JSON encoding counts as one part.
 func measure(v any, maxDepth, maxParts int) error {
 	m := meter{depth: maxDepth, parts: maxParts}
 	return m.walk(reflect.ValueOf(v), 0)
@@ -125,7 +125,7 @@ func checkReach(root *jsonschema.Schema) error {
 	var of func(s *jsonschema.Schema) reach
 	of = func(s *jsonschema.Schema) reach {
 		if r, ok := known[s]; ok {
-			return r // zero if s is being visited: the schemas form a cycle, at which the validator stops
+			return r // zero if s is being visited, since the schemas then form a cycle, and the validator stops there
 		}
 		known[s] = reach{}
 		sum := reach{1, 0}

@@ -13,12 +13,11 @@
 //
 // # Limits
 //
-// Compile loads no documents. If a $ref or $schema leads outside the schema, the error matches [ErrRemote]; a reference to a standard
-// metaschema is allowed. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep.
-// The error for a larger schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000
-// levels and ten million parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An
-// application is counted when it is complete, so the last bound is only approximate: recursive alternatives below a "not" are not counted if
-// they fail at once.
+// Compile loads no documents. If a $ref or $schema leads outside the schema, the error matches [ErrRemote]; a reference to a standard metaschema is
+// allowed. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep. The error for a
+// larger schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million
+// parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An application is counted when
+// it is complete, so the last bound is only approximate. For example, recursive alternatives below a "not" are not counted if they fail at once.
 package schema
 
 import (
@@ -35,7 +34,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The limits in the package comment.
+// These are the limits that the package comment describes.
 const (
 	maxSchemaDepth  = 200
 	maxSchemaParts  = 20_000
@@ -87,7 +86,7 @@ func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	c := &contract{}
 	c.pool.New = func() any {
 		j, err := compile(doc)
-		if err != nil { // cannot happen: the schema was compiled above
+		if err != nil { // cannot happen, since the schema was compiled above
 			panic(err)
 		}
 		return j
@@ -187,7 +186,7 @@ func explain(err error) error {
 	return &Error{Violations: []kahn.Violation{{Message: strings.ReplaceAll(err.Error(), location, "")}}}
 }
 
-// nothing is a loader that refuses every reference.
+// A value of type nothing is a loader that refuses every reference.
 type nothing struct{}
 
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }

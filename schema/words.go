@@ -153,7 +153,7 @@ func oneOf(want []any, got any) (w wanted) {
 	words := make([]string, len(want))
 	for i, v := range want {
 		text, err := json.Marshal(v)
-		if err != nil { // cannot happen: the value was decoded from JSON
+		if err != nil { // cannot happen, since the value was decoded from JSON
 			text = fmt.Append(nil, v)
 		}
 		words[i] = string(text)
@@ -203,8 +203,8 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole reports whether flatten reports a keyword's error itself, and omits the causes of this error, which are errors about parts of the
-// value.
+// isWhole reports whether flatten reports a keyword's error itself. If so, flatten omits the causes of this error, which are errors about parts of
+// the value.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:
