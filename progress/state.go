@@ -194,7 +194,7 @@ func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	}
 }
 
-// undoes adds a node that is being undone to the running nodes.
+// The method undoes adds a node that is being undone to the running nodes.
 func (s *state) undoes(id string, attempt int, at time.Time) {
 	if s.undoing == nil {
 		s.undoing = map[string]*live{}
@@ -230,10 +230,10 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has reported the
-// start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put the composite
-// into s.live. When inherit reads the run, the composite may already have ended, although its end comes after the event. In this case around makes
-// the composite running again.
+// The method around returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
+// reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put
+// the composite into s.live. When inherit reads the run, the composite may already have ended, although its end comes after the event. If so, the
+// method makes the composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -335,7 +335,7 @@ type past struct {
 	composites []composite
 }
 
-// composite is a composite with the nodes inside.
+// composite contains the result of a composite and the counts of the nodes inside it.
 type composite struct {
 	kahn.NodeResult
 	kahn.Inside
@@ -354,7 +354,7 @@ func earlier(r *kahn.Run) (p past) {
 	return p
 }
 
-// look adds a node, and the composites inside, if the node is a composite that has begun and not ended.
+// If the node is a composite that has begun and not ended, look adds it and the composites inside it.
 func (p *past) look(r *kahn.Run, n kahn.NodeResult) {
 	if n.Status != kahn.Running && n.Status != kahn.Suspended {
 		return
@@ -386,7 +386,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // for a composite only the nodes inside are shown, once they have events
+			if n.Sub == nil { // while a composite is being undone, only the nodes inside are shown, once they have events
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:
@@ -418,7 +418,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// first returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
+// The function first returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))

@@ -9,8 +9,8 @@ import (
 // time, and when it is read after a change of a value that the function has read. A computed without observers has no subscriptions. The function
 // must depend only on values that it reads with its Reader, and must not have side effects.
 //
-// If the function panics, the panic is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
-// computed depends on itself.
+// If the function panics, the panic becomes the computed's error. The error remains until a change of a value that the function has read. The error
+// matches [ErrCycle] if the computed depends on itself.
 type Computed[T any] struct {
 	node
 	f     func(Reader) T

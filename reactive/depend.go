@@ -248,7 +248,7 @@ func (sc *Scope) notify(n *node) {
 	}
 }
 
-// fresh reports whether a computed is known to be up to date without checking its dependencies.
+// fresh reports whether a computed is certainly up to date. It does not look at the dependencies of the computed.
 func (n *node) fresh() bool {
 	if n.subs != nil {
 		return n.flags&(flagValue|flagNotified) == flagValue
@@ -256,7 +256,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is a computed that refresh is checking, with the dependency that is currently being refreshed.
+// check contains a computed that refresh is checking, and the dependency of the computed that is being refreshed.
 type check struct {
 	n  *node
 	at *link
@@ -275,7 +275,7 @@ func (n *node) refresh() {
 		if failed == nil {
 			return
 		}
-		if failed.flags&flagValue == 0 { // panic(nil) under GODEBUG=panicnil=1, for which recover returns nil
+		if failed.flags&flagValue == 0 { // recover returned nil, since panic(nil) was called under GODEBUG=panicnil=1
 			failed.computed.fail(foreign.NewPanicError(nil))
 		}
 		if len(sc.stack) == base {

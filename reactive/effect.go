@@ -11,7 +11,7 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // set for an effect without a function: wakes the waiting goroutine, which reads the value
+	wake     chan struct{} // wakes the goroutine that waits for a value; nil if the effect has a function
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
 	flush    uint64      // the last flush in which the effect ran

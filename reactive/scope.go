@@ -15,10 +15,10 @@ import (
 // A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker: a [Reader] or a [Writer]. The tracker proves that
 // the caller holds the lock. So a method with a tracker as its argument does not take the lock, and always sees the newest values. Methods without a
 // tracker are for code outside callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an
-// outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker], but Changes only yields no
-// values. Load of a signal and Dispose never wait. Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback
-// becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks should be short, since other
-// goroutines wait for them.
+// outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker]. Changes returns no error, and
+// yields no values there. Dispose never waits, and neither does Load of a signal. Callbacks run on the goroutine that caused the change, one at a
+// time. A panic in a callback becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks
+// should be short, since other goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are values of the clock
@@ -49,7 +49,7 @@ type Scope struct {
 	askMu  sync.Mutex // guards the fields below; no other lock is taken while it is held
 	doomed []*Effect  // effects to dispose of
 	late   []error    // errors that no call could return
-	lost   int        // the number of further such errors, which were dropped
+	lost   int        // the number of errors that were dropped, since late was full
 
 	feed func() // set by a Source; publishes changes and handles the scope's disposal; may be nil
 }
@@ -68,8 +68,8 @@ var (
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker is returned if a tracker was used where it is not valid: after its callback has returned, with a signal of another scope, or to
-	// write in a computed. It is also returned if a callback calls a function that is only for code outside callbacks.
+	// ErrTracker is returned if a tracker was used after its callback had returned, or for a signal of another scope, or for a write in a computed. It
+	// is also returned if a callback calls a function that is only for code outside callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
@@ -196,8 +196,8 @@ func (sc *Scope) Dispose() {
 	sc.serve()
 }
 
-// Err returns the errors that no other call could return, and removes them: errors of effects that ran because of a [Source], and of cleanups after a
-// Dispose. The scope keeps the first 16 errors and counts the others.
+// Err returns the errors that no other call could return, and removes them. These are errors of effects that ran because of a [Source], and of
+// cleanups after a Dispose. The scope keeps the first 16 errors and counts the others.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -275,8 +275,8 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run does the work of flush until an effect panics or calls Goexit. After a panic flush calls run again, so run needs only one deferred function for
-// all effects. After runtime.Goexit in an effect the remaining effects still run.
+// run does the work of flush until an effect panics or calls Goexit. If an effect panics, flush calls run again, so run needs only one deferred
+// function for all effects. After runtime.Goexit in an effect the remaining effects still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
