@@ -201,7 +201,7 @@ func (w *worker) admit() attemptResult {
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
 		r.st.Unlock()
-		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // this error does not count: the stop or the timeout of the attempt decides the outcome
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // this error has no effect, because the stop or the timeout of the attempt decides the outcome
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.Admitted(step.ref)

@@ -18,11 +18,11 @@ import (
 // goroutines, a clock or a context: the host calls the steps, reports their results and sets the time. docs/driving.md shows the loop.
 //
 // A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries, timeouts,
-// limits and gates. With the options [RunID] and [Random], a run behaves the same each time, provided that all options, results and times are the
-// same, in the same order.
+// limits and gates. With the options [RunID] and [Random], two runs behave in the same way if the host passes the same options, results and
+// times in the same order.
 //
 // Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the functions of the graph, of options
-// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. These take effect in the
+// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. Their effects occur in the
 // next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this call, so
 // use Run.Wait only on goroutines that do not call the Coordinator.
 type Coordinator struct {
@@ -254,11 +254,11 @@ type manual struct {
 	busy atomic.Bool   // a method of the Coordinator is running
 	told chan struct{} // closed when sinks and functions of Around have been called for the end of the run
 
-	undos []undoCall // begun attempts to undo a node, until settle takes them
+	undos []undoCall // attempts to undo nodes; they have begun, and settle has not taken them yet
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
 	undoing map[*Step]*undo   // attempts to undo nodes, until the host reports their results
-	begun   []*Step           // begun attempts, to run or undo a node, that Next has not returned
+	begun   []*Step           // attempts that have begun and that Next has not returned, including attempts to undo a node
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
@@ -271,7 +271,8 @@ type manualTimer struct {
 // Stop stops the timer. The caller holds the run's lock.
 func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
 
-// note records the attempts whose contexts end, for [Coordinator.NextStop], and wakes the host. The caller holds the run's lock.
+// note records the attempts whose contexts end, so that [Coordinator.NextStop] returns them. It also wakes the host. The caller
+// holds the run's lock.
 func (h *manual) note(ending []stopOrder) {
 	for _, o := range ending {
 		h.stops = append(h.stops, o.step)
@@ -512,8 +513,8 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 }
 
 // RunStatus returns the status that the Result of a run has when the State is Done. This is the status of [machine.State.RunStatus], unless the
-// end node has failed or returned an [EndVerdict]. The cause is the reason why the run was stopped as a whole, or reports that its end node
-// failed. Until the State is Done, the status is [RunRunning].
+// end node has failed or returned an [EndVerdict]. The cause is the reason why the run was stopped as a whole. If the end node has failed, the
+// cause says so. Until the State is Done, the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
 	s.Lock()
@@ -538,7 +539,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept implements source with Values and a State.
+// kept implements the interface `source` with Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -739,8 +740,7 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// asksFor records that the function has asked for the status or the error of an ancestor that failed or was stopped. a may be nil: not every View
-// has an asking.
+// a may be nil, because not every View has an asking.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -750,7 +750,7 @@ func (a *asking) asksFor(id string) {
 	}
 }
 
-// reads records that the output of a failed node was read.
+// The method reads records that the output of a failed node was read.
 func (a *asking) reads(id string) {
 	if a != nil {
 		a.read(id)
@@ -774,7 +774,8 @@ func (a *asking) slip(err error) error {
 	return joinSlip(a.err, err)
 }
 
-// joinSlip joins the error about a wrong question with the error of the guard or the condition that asked it.
+// joinSlip joins two errors: the error about a question that the View cannot answer, and the error of the guard or the
+// condition that asked it.
 func joinSlip(slip, err error) error {
 	switch {
 	case slip == nil:
@@ -848,8 +849,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot records that a condition has asked for no failure: it makes the list `asked` of the condition empty, but not nil. A nil list means that
-// the questions are unknown.
+// askedOrNot records that a condition has not looked at any failure. It makes the list `asked` of the condition empty, but not nil. A nil list means
+// that the questions are unknown.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

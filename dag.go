@@ -52,8 +52,9 @@ type Graph struct {
 		Parse(text string) (Expression, error)
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, a guard that cannot be parsed fails when it is
-	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. A WhenExpr that names an undeclared
-	// input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in new graphs.
+	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. If the Evaluator lists them, Compile also
+	// checks that a WhenExpr names only declared inputs and ancestors. A wrong name is a problem with StrictGuards, and a warning without StrictGuards.
+	// Set StrictGuards in new graphs.
 	StrictGuards bool
 	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
 	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. The error of Schemas.Compile says what is wrong with the schema. The module
@@ -130,7 +131,7 @@ type Group struct {
 
 // Node is one step of a graph. Only ID is required.
 type Node struct {
-	// ID identifies the node in its graph. Any non-empty string will do.
+	// ID identifies the node in its graph. Every non-empty string is valid.
 	ID string
 	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition], [KindGate] and [KindTrigger] have a meaning for kahn.
 	Kind string
@@ -159,7 +160,7 @@ type Node struct {
 	// The node completes when the nested run completes. Its output is the output of Sub's end node, otherwise of Sub's only leaf, otherwise a map
 	// of the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. The node fails with [CauseSubrun] when the nested run
 	// fails. A retry begins a new nested run. The nested run has the options and the limits of the outer run. Its nodes take slots, and this node takes
-	// none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is performed for each item or iteration.
+	// none. The default retry policies do not apply to this node; its own Retry applies. With Map or Loop, Sub is performed for each item or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
@@ -170,9 +171,10 @@ type Node struct {
 	Routes bool
 	// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
-	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among them.
-	// If every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise each of these
-	// words only adds its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set Gate.Choices instead.
+	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among them. If
+	// every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise a choice that is
+	// one of these words also allows its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set
+	// Gate.Choices instead.
 	Choices []string
 
 	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have a Gate. If Gate is nil, the
@@ -181,8 +183,9 @@ type Node struct {
 
 	// Disabled skips the node at the start of the run, without waiting for its predecessors.
 	Disabled bool
-	// When is the node's guard, which is evaluated once, after the node's join is satisfied: false skips the node. Like Test, When sees only the
-	// node's ancestors. GuardErrors determines what happens if When returns an error, panics, or asks for a node that is not an ancestor.
+	// When is a function that guards the node. It is called once, after the node's join is satisfied. If it returns false, the node is skipped.
+	// Like Test, When sees only the node's ancestors. GuardErrors determines what happens if When returns an error, panics, or asks for a node
+	// that is not an ancestor.
 	When func(View) (bool, error)
 	// WhenExpr is a guard as a text, which the graph's Evaluator parses. [Truthy] determines which values let the node run. Graph.StrictGuards
 	// determines what happens to a text that cannot be parsed.
@@ -205,9 +208,9 @@ type Node struct {
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each
-	// path from it leads to a node whose join is decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded. A node
-	// that was stopped in this way does not make the run fail.
+	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each path
+	// from it leads to a node whose join is already decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded. A
+	// node that was stopped in this way does not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has started the node. By default the node continues.
 	CancelOnLateFailure bool

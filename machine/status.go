@@ -47,7 +47,7 @@ func (s Status) MarshalText() ([]byte, error) { return statusNames.Text(s) }
 
 // UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
 // "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). The error matches
-// [ErrBadValue] for anything else.
+// [ErrBadValue] for any other text.
 func (s *Status) UnmarshalText(text []byte) error {
 	if alias, ok := statusAliases[string(text)]; ok {
 		*s = alias
