@@ -53,7 +53,7 @@ const (
 	tenantLease     = time.Second
 	tenantGrants    = 1500 * time.Millisecond // the lease of grants
 	tenantStop      = 2 * time.Second         // how long a process is stopped, longer than both leases
-	tenantRenewed   = 500 * time.Millisecond  // a running step counts for this long after its process was stopped: later the process may have lost its slots
+	tenantRenewed   = 500 * time.Millisecond  // a running step counts for this long after its process was stopped; after that the process may have lost its slots
 	tenantProcess   = "KAHN_TENANTS_PROCESS"  // names the environment variable with the number of a process
 	tenantFightEnds = 10 * time.Minute
 )
@@ -156,7 +156,7 @@ func (w *tenantWorld) start(command func(dir string) *exec.Cmd) {
 		w.t.Fatal(err)
 	}
 	go func() {
-		_ = x.Wait() // the error does not matter: most processes are killed
+		_ = x.Wait() // an error is expected, because most processes are killed
 		close(x.ended)
 	}()
 	w.lives = append(w.lives, x)
@@ -281,7 +281,7 @@ func openRuns(counts []store.Count) (open int) {
 	return open
 }
 
-// tenantChange is the time at which a step begins to count (by is 1) or ceases to count (by is -1).
+// tenantChange is the time at which a step begins or ceases to count. The field "by" is 1 if the step begins to count, and -1 if it ceases to count.
 type tenantChange struct {
 	at     time.Time
 	by     int
@@ -361,9 +361,9 @@ func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 	return steps, excesses
 }
 
-// counts returns the time until which a step counts. A step that was running when its process was stopped counts until the process may have
-// lost its slots. A step that began while its process was stopped, or shortly afterwards, does not count: it may have been about to begin
-// when the process was stopped.
+// counts returns the time until which a step counts. A step that was running when its process was stopped counts until the process may have lost its
+// slots. A step that began while its process was stopped, or shortly afterwards, does not count, because its process may have been stopped just
+// before the call of the step.
 func (w *tenantWorld) counts(process int, began, ended time.Time) time.Time {
 	for _, p := range w.pauses[process] {
 		switch lost := p[0].Add(tenantRenewed); {

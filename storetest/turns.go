@@ -224,8 +224,8 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// keyFull: a key has at most as many leased runs as allowed; another run can be acquired once one of them was released or has ended, or
-// once its lease has run out.
+// keyFull: a key has at most as many leased runs as allowed. Another run can be acquired once one of these leases was released or has expired, or
+// once one of these runs has ended.
 func keyFull(ctx context.Context, s store.TurnStore) error {
 	for i := range 5 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, time.Hour), keyed(fmt.Sprint("n", i), "", 0, time.Hour)); err != nil {

@@ -89,8 +89,8 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, beside)
 }
 
-// functionOf returns the config and the node's own function for a call of the step or, if undoes is true, of the compensation. The result "do" is
-// nil if the worker's step function performs the call.
+// functionOf returns the config and the node's own function for a call of the step. If the parameter "undoes" is true, it returns those of the
+// compensation. The result "do" is nil if the worker's step function performs the call.
 func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	switch {
 	case !undoes:
@@ -103,9 +103,9 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
-// attend reports to Temporal, once in each interval of Options.Heartbeat, that the attempt is running. The first report comes one Heartbeat
-// after the start, so a short attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the
-// activity. If the worker stops, attend waits for the time that attempts have to finish, and calls leave.
+// attend reports to Temporal, once in each interval of Options.Heartbeat, that the attempt is running. The first report comes one Heartbeat after the
+// start, so a short attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the activity. If the
+// worker stops, attend waits until the attempt must be left, and then calls the function "leave".
 func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
@@ -229,7 +229,7 @@ func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Rep
 	}
 	reply = kahn.Reply{Err: unlessBlobs(err)}
 	if data, err = json.Marshal(reply); err != nil {
-		panic(fmt.Sprintf("kahn/temporal: an error has no JSON form: %v", err)) // a bug: every error has a JSON form
+		panic(fmt.Sprintf("kahn/temporal: an error has no JSON form: %v", err)) // this is a bug, because every error has a JSON form
 	}
 	return reply, data, data
 }
@@ -242,7 +242,7 @@ func (h *host) fits(path, what string, data json.RawMessage) error {
 	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
 }
 
-// unlessBlobs makes an error permanent, unless it comes from the BlobStore: such an error leads to a retry if the node's Retry allows one.
+// unlessBlobs makes an error permanent. It does not change an error of the BlobStore itself, which leads to a retry if the node's Retry allows one.
 func unlessBlobs(err error) error {
 	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
 		return err
@@ -263,7 +263,7 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// outcome says, as data, how the activity of an attempt ended.
+// outcome is JSON that says how the activity of an attempt ended.
 type outcome struct {
 	Reply json.RawMessage `json:"reply,omitempty"` // what the step returned
 	// Ended says how an activity without a Reply ended. Error is the text of its error.

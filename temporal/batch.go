@@ -18,7 +18,7 @@ const (
 
 const (
 	maxBatch   = 100 // attempts in a batch
-	minBatch   = 4   // the least number of attempts in a batch; with fewer, activities make the history shorter
+	minBatch   = 4   // the least number of attempts in a batch; fewer attempts are performed as activities, since the history is then shorter
 	linger     = 250 * time.Millisecond
 	fewBeside  = 10      // n attempts wait for more to join their batch only while more than n*fewBeside attempts are running
 	batchBytes = 1 << 20 // the most bytes of the calls in a batch, and of the outcomes in a report; a longer call or outcome is sent alone
@@ -35,7 +35,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
-	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; before this time the child reports the attempts that have ended
+	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; the child reports its outcome before this time
 	Details  details         `json:"details,omitempty"`
 	typed
 }
@@ -52,7 +52,7 @@ type placed struct {
 	outcome
 }
 
-// batches has the attempts of a run that child workflows perform.
+// batches has those attempts of a run that are performed by child workflows.
 type batches struct {
 	most   int             // the most attempts in a batch; 0 until it is known, negative if the run makes no batches
 	large  map[string]bool // whether a map is large, by the path of the map; isLarge sets it

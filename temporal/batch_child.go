@@ -7,8 +7,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// How long a child workflow holds an outcome back, so that several outcomes share a report. An outcome to which the run reacts at once is held
-// back for a shorter time.
+// A child workflow delays the report of an outcome, so that several outcomes share a report. The delay is shorter for an outcome to which the run
+// reacts at once.
 const (
 	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second

@@ -154,8 +154,7 @@ func (h *host) watched(ctx workflow.Context, note *error) texts {
 	return t
 }
 
-// watch notes errors of a codec that come from the BlobStore. While the codec is called, the SDK does not look for deadlocks of the
-// workflow.
+// watch is a codec that stores errors of the BlobStore in *note. While the codec is called, the SDK does not look for deadlocks of the workflow.
 type watch struct {
 	codec kahn.Codec
 	ctx   workflow.Context
@@ -190,7 +189,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 		c = aware.WithWorkflowContext(ctx)
 	}
 	if _, err := c.ToPayload(f); err != nil {
-		panic(err) // a bug: caller never returns an error
+		panic(err) // this is a bug, because caller never returns an error
 	}
 }
 

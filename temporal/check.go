@@ -16,7 +16,7 @@ import (
 var (
 	// ErrUnsupported is matched by the errors of [Check].
 	ErrUnsupported = errors.New("it does not carry over to Temporal")
-	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run, and leaves the run to another worker.
+	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run. Another worker then performs the run.
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
 
@@ -133,7 +133,7 @@ func fingerprint(p *kahn.Plan) string {
 	write := json.NewEncoder(sum)
 	encode := func(v any) {
 		if err := write.Encode(v); err != nil {
-			panic(fmt.Sprintf("kahn/temporal: the timing of a node has no JSON form: %v", err)) // a bug: the timing is plain data
+			panic(fmt.Sprintf("kahn/temporal: the timing of a node has no JSON form: %v", err)) // this is a bug, because plain data has a JSON form
 		}
 	}
 	encode(p.Hash())

@@ -39,7 +39,7 @@ type Workflow struct {
 	Priority sdk.Priority
 	// Settings are the options of the run.
 	Settings Settings
-	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil: no trigger fires.
+	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil means that no trigger fires.
 	Fire *Fire
 	// Types are the host's own types of values, as in Options.
 	Types kahn.Types
@@ -140,8 +140,8 @@ func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string
 	return run.Wait(ctx)
 }
 
-// Attach returns the run of a workflow that was started before. It uses the Workflow's ID, Plan, Types, Blobs and DataConverter. Attach
-// does not ask Temporal: if there is no such workflow, the methods of the Run return an error.
+// Attach returns the run of a workflow that was started before. It uses the Workflow's ID, Plan, Types, Blobs and DataConverter. Attach does not ask
+// Temporal whether the workflow exists. If it does not exist, the methods of the Run return an error.
 func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
 }
@@ -180,7 +180,7 @@ func (in input) key() string {
 	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
 	if err != nil {
-		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: an input has only values that have a JSON form
+		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // this is a bug, because all values of an input have a JSON form
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
@@ -306,8 +306,8 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	return nil
 }
 
-// unreached handles the error of an update that has found no running workflow: the error that it returns matches kahn.ErrFinished if the run has
-// ended, and kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
+// unreached translates the error of an update. If the update has found no running workflow, the result matches kahn.ErrFinished if the run has ended,
+// and kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
 func (r *Run) unreached(ctx context.Context, err error) error {
 	var none *serviceerror.NotFound
 	if !errors.As(err, &none) {

@@ -90,7 +90,7 @@ func (v *verified) asks(plan, path, field string) bool {
 	return true
 }
 
-// withoutNumbers returns a path without the numbers of items and iterations: all items and iterations of a node share its functions.
+// withoutNumbers returns a path without the numbers of items and iterations, since all items and iterations of a node share its functions.
 func withoutNumbers(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
