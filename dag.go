@@ -251,7 +251,7 @@ type Node struct {
 	// must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log contains the error.
 	MemoKey func(s *Step) (string, error)
 	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, even with a MemoKey. Each lookup
-	// reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
+	// of the output in a [Memo] reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
 	Files []string
 
 	// Retry is the node's retry policy. If Retry is zero, the Retry of the graph's Defaults applies. If both are zero, the run's option [Retry] applies.
@@ -268,8 +268,8 @@ type Node struct {
 
 	// Priority orders ready nodes that compete for slots: a node of higher priority begins first.
 	Priority int
-	// Estimate is the expected duration of the node. It orders ready nodes of equal priority by the longest remaining path. If no node of the
-	// graph has an Estimate, every node counts as one unit.
+	// Estimate is the expected duration of the node. Among ready nodes of equal priority, the node whose longest remaining path takes the
+	// most time begins first. If no node of the graph has an Estimate, every node counts as one unit.
 	Estimate time.Duration
 
 	// Groups names the groups that the node belongs to.
@@ -290,7 +290,7 @@ type Node struct {
 	// [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
 	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then reports
-	// an edge whose Key is not "output", one of these ports or a path into one of these. If Outputs is empty, an edge may have any Key.
+	// an edge with a Key other than "output", these ports, and paths into these ports. If Outputs is empty, an edge may have any Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -327,8 +327,7 @@ type Port struct {
 // If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails, and
 // delivers its value, but does not make To run. If it did, the labels would have no effect. There is one exception. Suppose that an edge with a
 // Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or over
-// other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver data
-// only.
+// other nodes, the plain edge also makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver data only.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
@@ -339,7 +338,7 @@ type Edge struct {
 	// ran because an earlier node failed. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
 	Causes []CauseKind
 	// Label restricts the edge to one branch of a condition. The branch "default" is taken if no other branch matches. An edge with a Label into
-	// the end node delivers only if its branch is taken, but the end node runs in any case.
+	// the end node delivers its value only if its branch is taken. The end node runs in any case.
 	Label string
 	// Key selects a port of From's output. Default: the port with the name Label if there is one, and otherwise "output". The Key "output"
 	// selects the whole value, unless the output has a port of that name. If the output has no port named Key, Key is a path, as in "user.name".
@@ -415,8 +414,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends edge e; the parameter to is the id of its target. It stores the terms of the edge, if any, in the first element of room, and
-// returns the unused part of room.
+// connect appends edge e. The parameter `to` is the id of the edge's target. It stores the terms of the edge, if any, in the first element of
+// the slice `room`, and returns the unused part of `room`.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -544,9 +543,10 @@ func (g *Graph) changed() {
 // Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling
 // Compile again costs nothing.
 //
-// Compile reports all problems at once, in a [*GraphError], whose problems errors.Is and errors.As find. The problems match [ErrCycle],
-// [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd], [ErrMergeConflict],
-// [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema].
+// Compile reports all problems at once, in a [*GraphError]. errors.Is and errors.As find each of these problems. The problems match
+// [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd],
+// [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or
+// [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -582,7 +582,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	return p, n.seen, err
 }
 
-// of reports whether the graph still has the settings s.
+// The method of reports whether the graph still has the settings s.
 func (s *settings) of(g *Graph) bool {
 	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
@@ -593,7 +593,7 @@ func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// or returns d, in which each zero field is replaced by the field of outer.
+// The method or returns a copy of d in which the fields of outer replace the zero fields.
 func (d Defaults) or(outer *Defaults) Defaults {
 	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
 	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)
@@ -651,8 +651,8 @@ func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports inputs in given that are not declared, and required inputs that are missing from the map `has`. The two maps differ if the run
-// continues from a snapshot or a store.
+// checkInputs reports inputs in the map `given` that are not declared, and required inputs that are missing from the map `has`. The two maps differ
+// if the run continues from a snapshot or a store.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -847,7 +847,7 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 }
 
 // checkInputsOf compares a composite's parameters, which become the inputs of its nested runs, with the inputs that its graph declares. A
-// composite with neither in-edges nor ports passes on the inputs of its own run.
+// composite with neither in-edges nor ports passes the inputs of its own run to its nested runs.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return

@@ -96,8 +96,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that the steps of compile pass on. Until number has run, a node is identified by its declaration index, and
-// afterwards by its Ref.
+// compiler holds the results that the steps of compile pass on. Until the method number has run, a node is identified by its declaration
+// index, and afterwards by its Ref.
 type compiler struct {
 	problems
 	g     *Graph
@@ -116,7 +116,7 @@ type compiler struct {
 	ports  map[int32]*ports // by declaration index: the declared Outputs of nodes
 	end    int32            // the end node, or -1
 	b      machine.Builder  // builds the net
-	n      *machine.Net     // the plan's net; nil until number has run
+	n      *machine.Net     // the plan's net; nil until the method number has run
 	edges  []machine.Edge   // From and To are declaration indices; once there is a builder, it owns the slice
 	origin []int            // for each edge its index in g.edges; nil until an edge is left out
 	terms  []*terms         // by edge; nil if no edge has any

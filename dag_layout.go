@@ -64,7 +64,7 @@ func (c *compiler) warnOfNode(n *node, r machine.Ref) {
 	}
 }
 
-// resolve derives the node's facts from its fields and the graph's defaults.
+// resolve fills the node's machine.NodeSpec from the node's fields and the graph's defaults.
 func (c *compiler) resolve(r machine.Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
 	f := machine.NodeSpec{Join: n.Join, Ports: len(n.Ports)}
@@ -235,7 +235,7 @@ func (c *compiler) checkMembers() {
 
 // membership records that a node names a group.
 type membership struct {
-	path  string // the path, in the graph passed to undeclared, of the composite around the node; empty if the node is in that graph itself
+	path  string // the path of the composite around the node, in the graph that the function undeclared gets; empty if the node is in that graph itself
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups
@@ -367,7 +367,7 @@ func (c *compiler) join(r machine.Ref, g int32) {
 	c.p.groups[g].members = append(c.p.groups[g].members, r)
 }
 
-// lastMember returns the node that joined a group last, or noRef.
+// lastMember returns the last node that was added to a group, or noRef.
 func (p *Plan) lastMember(g int32) machine.Ref {
 	members := p.groups[g].members
 	if len(members) == 0 {
@@ -376,8 +376,8 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 	return members[len(members)-1]
 }
 
-// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. After it, the net lacks
-// only order and groups.
+// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. When bindInputs
+// returns, only the order and the groups are missing in the net.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -565,11 +565,11 @@ type nesting struct {
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, without duplicates
 	seen   []compiledGraph
 
-	outermost [1]*Graph // the memory of within while only one graph is being compiled
+	outermost [1]*Graph // the memory of the slice `within` while only one graph is being compiled
 	first     compiler  // the memory of the first compiler
 }
 
-// compiler returns a compiler for graph g inside a graph with the settings outer.
+// compiler returns a compiler for graph g. outer contains the settings of the graph around g.
 func (n *nesting) compiler(g *Graph, outer *force) *compiler {
 	c := &n.first
 	if c.g != nil {
