@@ -88,7 +88,7 @@ type NodeResult struct {
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
 	// Hit contains the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is false, or if an
-	// older version stored the run.
+	// older version of this package stored the run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
@@ -108,7 +108,7 @@ type NodeResult struct {
 	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]. Its Sub is
 	// nil if the node ended before the run was continued from a file or a store: the graph of such a node is not known.
 	Sub *Result
-	// Compensation is the state of the node's compensation, and CompensationErr the error if undoing the node failed: see Compensate of [Node].
+	// Compensation is the state of the node's compensation. If the compensation failed, CompensationErr is its error. See Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
 	// Undoing describes the calls of the node's Compensate. It is nil before the first call, and for a composite without a Compensate.
@@ -136,8 +136,8 @@ type Undoing struct {
 	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. If such a version stored the run,
-// and the run was then continued, the missing fields of earlier attempts are zero.
+// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. After a continuation of a run that
+// such a version stored, the fields that it did not store are zero.
 type Attempt struct {
 	// Number is the number of the attempt, counted from 1. The history omits attempts that a crash interrupted.
 	Number int
@@ -288,7 +288,8 @@ func (r *Result) took(id string) (int64, bool) {
 	return 0, false
 }
 
-// estimate returns a function that returns the duration of a node of p in this run or, if the run did not execute the node, the node's own Estimate.
+// estimate returns a function that estimates the duration of a node of p. If this run executed the node, the function returns the duration in this
+// run. Otherwise it returns the node's own Estimate.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
 		if took, ok := r.took(p.names[ref]); ok {
@@ -303,7 +304,7 @@ func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
-// resultOf is nodeResult for a given word and extra. For a completed node it needs no lock.
+// resultOf does the same as nodeResult, but gets the node's word and extra from its caller. For a completed node it needs no lock.
 func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
@@ -325,7 +326,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // omitted if the store failed before it recorded the start of the nested run
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // Sub stays nil if the store failed before it recorded the start of the nested run
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
@@ -387,7 +388,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 			current.Err = x.lastErr
 		}
 	}
-	if rec.end >= x.began { // otherwise the process ended before the attempt, and the attempt begins again
+	if rec.end >= x.began { // otherwise the process ended during the attempt, and the attempt begins again
 		current.End = r.timeAt(rec.end)
 	}
 	return append(list, current)
@@ -662,7 +663,7 @@ type Cause struct {
 	Err error
 }
 
-// Request names who requests a stop or a redrive of a run, a person or a program, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
+// Request names the person or the program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
 // [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Actor and Reason are meant for
 // display and logs, and have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
 // stores.

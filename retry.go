@@ -136,7 +136,7 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long to wait in a backoff that began before the run was continued. This is the remaining time, rest, but at most the longest
+// bound returns how long to wait in a backoff that began before the run was continued. This is the remaining time `rest`, but at most the longest
 // delay that the policy permits.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
@@ -239,8 +239,8 @@ func (r Retry) delay(k int, u float64) time.Duration {
 // Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt. Otherwise `refused`
 // is the reason why no attempt follows. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the
 // step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure
-// function, and runs follow the same rules. In two further cases a run does not retry: the wait would reach the deadline of the node or of the run,
-// or one of them is being stopped.
+// function, and runs follow the same rules. But a run also does not retry if the wait would reach the deadline of the node or of the run, or if the
+// node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -253,8 +253,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next decides what Next decides, for a policy whose unset fields have their defaults. It does not check whether the error may be retried. The
-// parameter `hint` is the wait that the error demands, or 0.
+// next does the same as Next, but every field of the policy must be set. It does not check whether the error may be retried. The parameter `hint` is
+// the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:

@@ -26,7 +26,7 @@ func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
 
-// NewSignalFunc returns a signal that compares values with equal instead of ==. equal runs as a callback of the scope.
+// NewSignalFunc returns a signal that compares values with the function equal instead of ==. This function runs as a callback of the scope.
 func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 	s := &Signal[T]{}
 	s.init(sc, v, equal)
@@ -141,8 +141,8 @@ func (v *Value[T]) same() (same bool) {
 }
 
 // cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers never
-// wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot. Readers see it when the clock of commits
-// reaches the slot's stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
+// wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot. Readers see the prepared slot when the clock
+// of commits reaches the slot's stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8

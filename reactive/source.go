@@ -49,8 +49,8 @@ type Publication Source
 // Disposed reports whether the scope was disposed of. If it was, publish need not set values.
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
-// Commit makes the values that were set visible to Load. publish calls Commit after its last Publish, while it holds the machine's lock. So a value
-// that is created under this lock shows the state of the machine that the published values show, or a newer one.
+// Commit makes visible to Load what Publish has set. The function publish calls Commit after its last Publish, while it holds the machine's lock. So
+// a value that is created under this lock is never older than the published values.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.
@@ -60,7 +60,7 @@ func NewValue[T comparable](s *Source, x T) *Value[T] {
 	return v
 }
 
-// Publish sets a value of the publication's source. It ignores a nil value, which was not created yet.
+// Publish sets a value of the publication's source. It does nothing if the value is nil, because the value was not created yet.
 func Publish[T any](p *Publication, v *Value[T], x T) {
 	if v != nil && v.write(x) {
 		p.changed = append(p.changed, &v.node)
