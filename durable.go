@@ -40,7 +40,7 @@ type durable struct {
 	spare       *transaction // an empty transaction with the memory of a written one, for reuse; may be nil
 	current     *transaction // the transaction that was passed to the store, until the store answers; may be nil
 	writing     bool         // whether the committer is running
-	coming      int          // the number of started workers that have not taken their first task, for which the committer waits
+	coming      int          // the number of started workers that have not taken their first task; the committer waits for these workers
 	failed      error
 	stale       bool                   // whether the next transaction replaces the record of the run itself
 	unspecified bool                   // whether the next transaction stores the Spec
@@ -48,14 +48,14 @@ type durable struct {
 	open        map[place]int32        // attempts whose start is recorded and whose end is not
 	endHold     func()                 // stops the renewals of holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // whether the lease has been or is being released: the run is over and everything is written
+	given       bool                   // whether the lease was or is being released, because the run is over and everything is written
 	lost        *lost                  // not nil if the run was left because its store did not answer
-	stored      map[place]storedStatus // by place: the stored status of each node that has not ended in the store
+	stored      map[place]storedStatus // the stored status of each node, by place; without nodes whose stored status is terminal
 	written     bool                   // whether a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store fails
 	alarms      due.Queue[*wake]       // the alarms that the next life also needs; the store contains the time of the first alarm
-	expires     time.Time              // the earliest time at which the lease expires: leaseTime after the request
+	expires     time.Time              // the lease lasts at least until this time, which is leaseTime after the request was sent
 	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // the run's Compensation, as stored
@@ -80,8 +80,8 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is first the outbox and later one write to the store. After the write a later transaction reuses its memory, except the memory of
-// the commit, which belongs to the store.
+// transaction is first the outbox and later one write to the store. A transaction that was written gives its memory to a later one, except the
+// memory of the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries; nil if there are only a few
@@ -144,8 +144,8 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only the methods change the field
-// happened.
+// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only methods of pendingNode change the
+// field `happened`.
 type pendingNode struct {
 	place
 	happened nodeNews
@@ -172,7 +172,7 @@ const (
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 
-// change records that the node's record must be replaced. The other methods record the reason.
+// change records that the node's record must be replaced. The methods below record why it must be replaced.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
 // begin records that an attempt begins, with the number of attempts before it.
@@ -198,8 +198,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. ready returns true for the node's
-// first call with parks.
+// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. The result is true at the first
+// call for the node in which parks is true.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -337,8 +337,8 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease starts the committer to release the lease of a run that has ended without changes to write: the run was left, or its store failed.
-// The caller holds the run's lock.
+// settleLease starts the committer to release the lease of a run that has ended without changes to write, because the run was left or its store
+// failed. The caller holds the run's lock.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -393,7 +393,7 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 var errNotCalled = errors.New("stopped before its step was called")
 
 // awaitRecord waits until the start of the attempt is durable, and then starts its timeout. If the result has an error, the step must not be
-// called: the store has failed, the lease has expired, or the attempt was stopped.
+// called, because the store has failed, the lease has expired, or the attempt was stopped.
 func (w *worker) awaitRecord() attemptResult {
 	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
@@ -566,7 +566,7 @@ func (r *Run) holdLease() (end func()) {
 }
 
 // startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. It renews the lease for the first
-// time when a third of the lease's time has passed, or at once if this time has already passed.
+// time when a third of leaseTime has passed, or at once if a third has passed already.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -680,14 +680,14 @@ type ending struct {
 	granted  chan struct{} // closed when the attempt may end
 }
 
-// The method `full` reports whether the outbox has no room for the end of one more attempt that adds entries.
+// The method `full` reports whether the outbox has no room for one more attempt whose end adds entries.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns the number of rows that the outbox may have: the bound or, if this is more, twice the rows that the end of a single attempt has needed.
-// So if one end needs more rows than the bound, there is still room for the ends of other attempts. They usually change the same nodes, so they add
-// few rows.
+// mostRows returns the number of rows that the outbox may have. It is the larger of the bound and of twice the rows that the end of a single
+// attempt has needed. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually change
+// the same nodes, so they add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
 // reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. It does not count further consequences.
@@ -874,7 +874,7 @@ func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a change makes a node ready that has no predecessors and no stored record.
+// isFreshRoot reports whether a node became ready by a change, and has no predecessors and no stored record.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil

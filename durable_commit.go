@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction includes the number of the delta, and so
-// its event.
+// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction includes the number of the delta, so
+// it also includes the event of the delta.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -237,11 +237,11 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 }
 
-// addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have its
-// graph yet, the record contains the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance. Loading a run counts
-// a crash for each node whose record shows it running, except for a node with nodes inside and a node whose output the store refused. This life
-// may call user code for these two kinds of nodes, too: the step, to get the graph again, or the Fallback for the refused output. If the process
-// dies in that call, the record already counts the crash.
+// addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have the
+// node's graph yet, the record contains the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance for two kinds of
+// running nodes: such an expanded node, and a node whose output the store refused. This life calls user code for them: the step, to get the graph
+// again, or the Fallback for the refused output. When a run is loaded, no crash is counted for nodes of these kinds. So if the process dies in the
+// call, only the record has counted the crash.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -301,7 +301,7 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run has r.from until it begins, and must begin first
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // while r.from is set, a continued run has not begun, and nothing is written before it begins
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -408,8 +408,8 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// The function `lasting` reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any
-// other error the run can continue elsewhere, for example if the codec needs a service that is unreachable.
+// The function `lasting` reports whether a failed write would fail again, because its content was refused or because the stored run contradicts the
+// run in memory. After any other error the run can continue elsewhere, for example if the codec needs a service that is unreachable.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -447,7 +447,7 @@ func (r *Run) write(tx *transaction) (err error) {
 }
 
 // The method `repeats` waits for the pause after a failed write, and reports whether to repeat the write. The first write of a life is not repeated,
-// nor any write after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when one lease time has passed since the first
+// nor any write after the lease has expired. Even if the lease is renewed meanwhile, no write is repeated once leaseTime has passed since its first
 // try.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
@@ -680,7 +680,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // otherwise a transaction already has the events
+			if w.delay == own { // if it differs, a transaction already has the events
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})
@@ -804,7 +804,8 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns two ids: of the last event that is not hidden, and of the node's last event that is not hidden, not counting deltas and logs.
+// lastShown returns the id of the last event that is not hidden. It also returns the id of the node's last event that is not hidden and is no delta
+// or log.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -860,8 +861,8 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos returns the records of undoing that a redrive removes. If the list `failed` has a path, takeUndos returns the path's records of undoings
-// that have failed; if the list `around` has the path, it returns all records.
+// takeUndos returns the records of undoing that a redrive removes. For each path in the list `failed`, takeUndos returns the path's records of
+// undoings that have failed. For each path in the list `around`, it returns all records of the path.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // by path: whether the path is in the list `around`
 	for _, path := range failed {

@@ -247,7 +247,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // each element begins at the start of its group, and moves to the end of the group
+	ends := slices.Clone(sizes) // by group: the index at which the next record is put; at last, the end of the group
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -401,7 +401,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	case r.cfg.fork:
 		return r.acquireFork()
 	case r.cfg.redrive:
-		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // for an unknown run load returns an error, while Acquire would create the run
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // if the run is unknown, the function load returns an error, while Acquire would create the run
 			return nil, err
 		}
 	}
