@@ -595,7 +595,7 @@ type nestedKey struct {
 	outer *force
 }
 
-// compiledGraph is the version of a graph that was compiled, to detect later changes.
+// compiledGraph records the version in which a graph was compiled, so that later changes of the graph can be detected.
 type compiledGraph struct {
 	g       *Graph
 	version uint64
@@ -613,8 +613,8 @@ type force struct {
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings of graph g inside a graph with the settings outer. It returns f, in which it stores the settings, or an earlier result
-// with equal settings.
+// inForce returns the settings of graph g. outer contains the settings of the graph around g. It returns f, in which it stores the settings, or an
+// earlier result with equal settings.
 func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {

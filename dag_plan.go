@@ -85,7 +85,7 @@ type planBlock struct {
 	force force
 }
 
-// shared is computed on first use, once for a plan and all its copies.
+// shared holds data that are computed on first use, once for a plan and all its copies.
 type shared struct {
 	hashed  atomic.Pointer[hashes] // nil until the hashes are computed
 	hashing atomic.Int32           // the number of goroutines that compute the hashes
@@ -173,7 +173,7 @@ func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	return p.find(id)
 }
 
-// find is Ref for every plan except the plan of a map's items.
+// find is like Ref, but cannot be used for the plan of a map's items.
 func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
 	return machine.Ref(r), ok
@@ -254,10 +254,10 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges in the order of their declaration, including the edges of Node.After and Node.In. Then it
 // yields the implicit edges into the end node.
 //
-// side is true for a side edge: an edge that delivers data only, because otherwise a label or a catch edge of its target would have no effect,
-// see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that
-// counts in some runs only. Such a plain edge makes its target run in one case: branches that were not taken have skipped all sources of the target's
-// labelled and catch edges. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
+// side is true for a side edge. A side edge delivers data only, because otherwise a label or a catch edge of its target would have no effect: see
+// [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that counts
+// in some runs only. Such a plain edge makes its target run in one case: all sources of the target's labelled and catch edges were skipped because
+// their branches were not taken. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -376,8 +376,8 @@ func (p *Plan) CriticalPath() []string {
 	return path
 }
 
-// Portable returns an error that lists the functions and contracts in the graph's nodes, because of which the graph cannot run outside this
-// process. It returns nil for a graph that consists of data. Schemas are data, and so are the texts of guards and conditions.
+// Portable returns an error that lists the functions and contracts in the graph's nodes. A graph with functions or contracts cannot run
+// outside this process. It returns nil for a graph that consists of data. Schemas are data, and so are the texts of guards and conditions.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
@@ -405,8 +405,8 @@ func (p *Plan) Portable() error {
 }
 
 // node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero. So the less common fields are
-// in nodeExtras, and all nodes without such fields share noExtras. After a node was added to a graph, it is never written, since plans refer to
-// it.
+// in nodeExtras, and all nodes without such fields share noExtras. After a node was added to a graph, nothing changes the node, since plans
+// refer to it.
 type node struct {
 	ID, Kind, Label   string
 	Config            any
@@ -573,7 +573,8 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// There is no lock, since user code may call Goexit. So concurrent callers may each compute the hash, with the same result.
+	// There is no lock, since user code may call Goexit. So several concurrent callers may compute the hash. All of them get
+	// the same result.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
@@ -644,7 +645,7 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 }
 
 // nodeHashed and edgeHashed list the struct fields that a hash covers. The hash of a node omits the fields named here: After and In are empty in a
-// plan, and Sub has its own plan. Plan.Hash documents the others.
+// plan, and Sub has its own plan. Plan.Hash documents the other omitted fields.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")

@@ -98,8 +98,9 @@ func (c *compiler) warnOfOutcomes(r machine.Ref) {
 	}
 }
 
-// checkAbsences warns of a parameter that is missing whenever a branch is not taken: each edge that delivers it only delivers data, its source
-// is on a branch, and the node is not. A Default of the edge, a port of that name and a value in Node.Params show that the author knows.
+// checkAbsences warns of a parameter that is missing whenever a branch is not taken. Each edge that delivers such a parameter delivers only
+// data. The source of the edge is on a branch, and the node is not. There is no warning if the edge has a Default, or if a port of that name
+// or a value in Node.Params exists, because the author then expects a missing value.
 func (c *compiler) checkAbsences() {
 	p := c.p
 	if p.data == nil || c.isPruned {
