@@ -61,8 +61,8 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 //
 // Crashes calls start for each process. start must make a new graph and a new step function, so that nothing in memory survives the crash. The
 // steps report their effects to the Process. opts are the options that the host passes to its runs, including [kahn.Encoding] and
-// [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs, and
-// should return when their contexts end, which happens at the crash. In [InFakeTime] backoffs take no time.
+// [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs. At the
+// crash their contexts end, and then they should return soon. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)

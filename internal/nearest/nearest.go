@@ -72,9 +72,9 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			// No number in a later row is less than `least`. A slip that is not a swap adds to a number of this row or of a later row. A swap adds
-			// one to a number of the row two rows back. The result is at least the least number of the row between, because that row's numbers exceed
-			// those of the row before it by at most one.
+			// No number in a later row is less than `least`. A slip that is not a swap adds to a number of this row or of a later row. A swap in the next
+			// row adds one to a number of `last`. The number of `this` in the same column exceeds that number by at most one, so the sum is not less than
+			// `least`.
 			return allowed + 1
 		}
 		before, last, this = last, this, before

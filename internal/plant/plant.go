@@ -201,8 +201,8 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// plantAll inserts, for each bug of a function, a copy of the body with the bug before the original. If the bug is switched on, the copy runs
-// instead of the original. Since the copy is in the same function, defer, recover and results work as in the original.
+// For each bug of a function, plantAll makes a copy of the body that has the bug. It inserts this copy before the original body. If the bug is
+// switched on, the copy runs instead of the original. Since the copy is in the same function, defer, recover and results work as in the original.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)

@@ -1,5 +1,5 @@
-// Package sagas performs random graphs whose nodes have compensations, and reports defects: an effect that is neither undone nor
-// reported, compensations that are not in the reverse order of the edges, an idempotency key that is used twice.
+// Package sagas performs random graphs whose nodes have compensations, and reports defects. A defect is an effect that is neither undone nor
+// reported, a compensation that is not in the reverse order of the edges, or an idempotency key that is used twice.
 package sagas
 
 import (
@@ -21,8 +21,8 @@ var errSoldOut = errors.New("sold out")
 // the World, and record defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt, if not nil, changes a node of a random graph. Graph calls Adapt twice: with false before it may turn the node into a composite, and with
-	// true afterwards.
+	// Adapt, if not nil, changes a node of a random graph. Graph may turn the node into a composite. It calls Adapt before that with `whole` false,
+	// and afterwards with `whole` true.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below

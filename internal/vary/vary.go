@@ -20,8 +20,8 @@ func JSON(variant int) json.RawMessage {
 	return json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])
 }
 
-// Set sets a value, including its exported fields and elements, to one of many variants. If own is not nil, Set first calls own with the address
-// of each value. own returns true if it has set the value itself.
+// Set sets a value, including its exported fields and elements, to one of many variants. If the function `own` is not nil, Set first calls `own`
+// with the address of each value. own returns true if it has set the value itself.
 func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant int) bool) {
 	at := v.Addr().Interface()
 	if own != nil && own(at, variant) {
