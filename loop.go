@@ -18,9 +18,9 @@ import (
 // iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A retry
 // of the node begins with the first iteration. OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
-	// While and Until are tests. The loop continues while While returns true, or until Until returns true. Exactly one of While, Until and
-	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test
-	// fails the node with [CauseConditionError].
+	// While and Until are tests. The loop continues as long as While returns true, or until Until returns true. Exactly one of While, Until and
+	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test fails
+	// the node with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
 	// UntilExpr is an alternative to Until: an expression that the graph's Evaluator parses. The loop ends when [Truthy] returns true for the
@@ -32,9 +32,9 @@ type Loop struct {
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
-	// Pause is the time that the loop waits between two iterations; zero means that it does not wait. A loop that pauses holds no slot, and the
-	// event node.paused reports the pause. Stops and timeouts end the pause at once. Time in which no process performs the run also counts: a
-	// resumed run waits only for the rest of the pause, and does not call the loop's test again.
+	// Pause is the time that the loop waits between two iterations; zero means that it does not wait. A loop that pauses holds no slot, and the event
+	// node.paused reports the pause. Stops and timeouts end the pause at once. The pause also passes while no process performs the run, so a resumed
+	// run waits only for the rest of the pause. It does not call the loop's test again.
 	Pause time.Duration
 }
 
@@ -87,7 +87,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 }
 
-// again returns the loop's test as a function that returns true if another iteration follows.
+// The method `again` returns the loop's test as a function. This function returns true if another iteration follows.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
@@ -120,7 +120,7 @@ type iterations struct {
 	all      []any // the outputs of all iterations, if the loop collects them
 }
 
-// with adds the completed iteration c to the result.
+// The method `with` adds the completed iteration c to the result.
 func (it iterations) with(c *Run, collect bool) iterations {
 	if it.degraded == 0 && c.verdict.degraded {
 		it.degraded = c.iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If more is true, another iteration follows instead, and
-// soFar is the result of all iterations up to now.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If `more` is true, the loop does not end yet: another
+// iteration follows, and soFar is the result of all iterations up to now.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -198,7 +198,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 }
 
 // stoppedFor returns why the run was stopped. If the run was not stopped, it returns the cause of a draining stop of the loop, which lets the loop
-// finish its iteration. If there is neither stop, it returns CauseNone.
+// finish its iteration. If the loop was not stopped either, it returns CauseNone.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()

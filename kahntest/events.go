@@ -155,8 +155,8 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts: the result contains only the last attempt's
-// graph, and earlier attempts may have had other graphs.
+// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts, since earlier attempts may have had graphs
+// that differ from the last attempt's graph, which is in the result.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
 		path := prefix + r.ID
@@ -367,7 +367,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // a NodeInvalidated of a node in a composite says nothing: it may also come later, when the composite begins
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // a NodeInvalidated in a composite does not count, since it may come later, when the composite begins
 		c.wave, c.open = -1, false // waves count from the beginning again
 	}
 	if resumes(e) {

@@ -12,7 +12,7 @@ import (
 type nodeLife struct {
 	*decl
 	last      event.Type // the last event that was neither a delta nor a log
-	id        uint64     // the id of last
+	id        uint64     // the id of the event in the field last
 	attempt   int        // the number of the last attempt
 	reentered bool       // whether the attempt was suspended, so that the next start continues it
 	maybe     bool       // whether the next attempt may have begun in a life whose events are not in the stream

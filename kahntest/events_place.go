@@ -14,7 +14,8 @@ func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, o
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is place for a path relative to the graph g. The parameter "above" is the prefix that the paths of g's nodes have in the run.
+// placeIn does the same as the method `place`, but for a path relative to the graph g. The parameter "above" is the prefix that the paths of g's
+// nodes have in the run.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -79,15 +80,15 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes in a composite whose events the checker has read so far. It does not list the nodes in an inner composite,
-// which has its own interior.
+// interior lists the nodes in a composite. It contains only nodes with events that the checker has read. It does not list the nodes in an inner
+// composite, which has its own interior.
 type interior struct {
 	around     *interior // the interior of the enclosing composite, or nil
 	nodes      []string  // the paths of the nodes
 	composites []string  // the paths of the nodes that are composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
-	open   []string    // the paths of all nodes that have not ended, and of some that have; the method unended removes those
+	open   []string    // the paths of all nodes that have not ended, and of some that have ended; the method `unended` removes the ended ones
 	within []*interior // the interiors of inner composites, at any depth, that may contain nodes that have not ended
 	listed bool        // whether around.within contains this interior
 }

@@ -34,7 +34,7 @@ const exploredRuns = 300
 // Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, which are the same in every
 // test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost. Some
 // runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore looks for the cause. It
-// repeats the run with fewer failures and changes of order, and reports those that the run needs to fail:
+// repeats the run with fewer failures and changes of order, and reports those without which the run does not fail:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //

@@ -1,4 +1,5 @@
-// Package kahntest helps to test graphs. Steps follow a script, and one line compares the statuses of the nodes or the calls of the steps.
+// Package kahntest helps to test graphs. Steps follow a script, and one line of a test compares the statuses of the nodes or the calls of the
+// steps.
 //
 //	func TestRefund(t *testing.T) {
 //		kahntest.InFakeTime(t, func(t *testing.T) {
@@ -14,7 +15,7 @@
 // The package needs no test framework besides package testing. To replace some nodes of a real workflow instead of its step function, use the
 // option [kahn.TestMode].
 //
-// The names by task:
+// The exported names, by task, are:
 //
 //   - A run in a test: [Run] and [Trial]; [InFakeTime], where backoffs take no time; [Graph] and [Parse], for the notation below.
 //   - Steps: [Script] with [Act] and [Call], [Recorder]; [RequireCalls].
@@ -48,9 +49,9 @@
 //	end gate trigger                        the node's kind
 //	req:A        a required port that the edge from A feeds
 //
-// Statuses are written as ok (completed), F (failed), X (aborted), C (cancelled), S/reason (skipped), or as the status's own
-// name. The reasons: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null
-// (null_propagation), pf (parent_failure), rule (rule_unsatisfied), self, superseded.
+// Statuses are written as ok (completed), F (failed), X (aborted), C (cancelled), S/reason (skipped), or as the status's own name. The reasons are:
+// ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null (null_propagation), pf (parent_failure), rule
+// (rule_unsatisfied), self, superseded.
 //
 // These letters are for statuses of nodes. The documentation of [kahn.Join] uses other letters for the classes of edges, which are the argument
 // of [Joined]: S (satisfied), N (neutral: the source was skipped), X (dead: the source's outcome selects other edges), F (failed).
@@ -248,10 +249,10 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so the entry is the shortest text that ends at the end of
-// a word and names a node before its last colon. If no such text names a node, the id is unknown, and nextStatus guesses. The entry then ends with
-// the first word that has a colon. But if this word alone names a node, it is a later entry, and the first entry is one word. If no word has a colon,
-// the first entry is also one word.
+// nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so the entry may have several words. It is the shortest
+// text of whole words in which the part before the last colon names a node. If no such text names a node, the id is unknown, and nextStatus
+// guesses. The entry then ends with the first word that has a colon. But if this word alone names a node, it is a later entry, and the first entry
+// is one word. If no word has a colon, the first entry is also one word.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {

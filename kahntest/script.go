@@ -155,9 +155,9 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. path is the node's path. Inside a map it is the path in the first item, and inside a loop in the
-// first iteration. The other fields say whether the node has a step (`step`), whether the run's step function performs this step (`script`), and
-// whether the node can be undone (`undo`).
+// place is a node that has a step or can be undone. path is the node's path. Inside a map it is the path in the first item. Inside a loop it is the
+// path in the first iteration. The other fields say whether the node has a step (`step`), whether the run's step function performs this step
+// (`script`), and whether the node can be undone (`undo`).
 type place struct {
 	path               string
 	step, script, undo bool
@@ -240,8 +240,8 @@ func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless want names the calls in their order, as in "A B B C". A call that undoes node B is written "undo:B". Nodes
-// that run at the same time may be called in any order. To fix the order, pass kahn.Limit(1) to the run. This limit does not apply to
+// RequireCalls ends the test unless the text `want` names the calls in their order, as in "A B B C". A call that undoes node B is written "undo:B".
+// Nodes that run at the same time may be called in any order. To fix the order, pass kahn.Limit(1) to the run. This limit does not apply to
 // compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()

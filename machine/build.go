@@ -9,9 +9,9 @@ import (
 )
 
 // Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means [AllSucceeded], a
-// zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID is the number
-// of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] handles failures of every cause. For other nets, use a
-// [Builder].
+// zero Skip means [SkipCascade], and a zero Upstream means [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID
+// is the number of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] handles failures of every cause. A net with
+// other properties, such as an edge that handles failures of only some causes, needs a [Builder].
 //
 // The error matches [ErrBadValue] if the edges have a cycle or an argument is invalid. For example, ids and nodes differ in length, an edge leads to
 // no node, or a label is not in the range from 0 to [MostLabels]-1.

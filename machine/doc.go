@@ -11,7 +11,7 @@
 // It does not hold the values that steps return, and does not call steps. The same calls in the same order give the same decisions. The run
 // of package kahn is one coordinator; an engine that performs steps elsewhere is another.
 //
-// The names by task:
+// The exported names, by task, are:
 //
 //   - The vocabulary: [Status], [CauseKind], [SkipKind], the join rules ([Join]), and what a status means for a remote call ([CallAction]).
 //     Package kahn has the same names, for programs that call Execute.

@@ -112,7 +112,7 @@ const (
 	// SkipSatisfy counts an N edge as satisfied, without a value. But if the edge leads from a node on a branch that was not taken, it stays neutral,
 	// so the rest of the branch does not run.
 	SkipSatisfy
-	// SkipStrict skips an AllSucceeded node with an N or X edge when all its edges have resolved. An F edge blocks the node instead.
+	// SkipStrict skips an AllSucceeded node with an N or X edge when all its edges have resolved. An F edge blocks such a node.
 	SkipStrict
 
 	skipModeCount
@@ -159,7 +159,7 @@ func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
-// Sets of the classes into which edges have resolved.
+// A set of the classes into which edges have resolved has one bit for each class.
 const (
 	seenS uint8 = 1 << iota // satisfied
 	seenN                   // neutral: the source was skipped, or a boundary judges the failure of the source

@@ -18,7 +18,7 @@ type Net struct {
 	facts      []facts
 	declared   []Ref   // the Refs in order of declaration
 	decl       []int32 // by Ref: the index of declaration
-	edges      []Edge  // in order of declaration, and then the implicit edges into the end node
+	edges      []Edge  // the edges in order of declaration, and then the implicit edges into the end node
 	in         csr     // by Ref: indices into edges, in declaration order
 	out        []int32 // by Ref, with one extra entry: where the node's arcs start
 	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have no arcs
@@ -27,7 +27,7 @@ type Net struct {
 	order      Schedule
 	priorities []int           // by Ref; nil if all are 0
 	routes     []int32         // by facts.router: the number of labels
-	filters    []CauseSet      // the causes that filtered catch edges let through; the first set has all causes
+	filters    []CauseSet      // the sets of causes that catch edges handle; the first set has all causes
 	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges by source, then declaration
 	disabled   []Ref           // nodes that are skipped at the start
 	labels     int             // number of (condition, label) pairs
