@@ -715,8 +715,8 @@ func (v *serving) start(runs []dueRun) (started int) {
 // errNotBegun is the result of a start whose goroutine ended because code of the host called Goexit.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, sends the result of the start to begun, and waits for the run's end. failures is the number of the run's successive
-// failures.
+// perform starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. failures is the number of the run's
+// successive failures.
 func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
@@ -763,7 +763,8 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet lists the errors of a start that are not reported: another process was first, or the clock of this process is behind.
+// quiet lists the errors of a start that are not reported. Most of them mean that another process was first, or that the clock of this process is
+// behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // begun handles the result of a start.

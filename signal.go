@@ -31,12 +31,13 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 }
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the Mode of the
-// snapshot. Any other option may have another value, which applies from now on: if a limit is less than the number of running nodes, no node
-// starts until enough have ended. The State announces ready nodes in this order: first, by Ref, the gates that were announced before the snapshot
-// and not reported; then all other nodes, in the order in which they became ready.
+// snapshot. Any other option may have another value, which applies from now on. If a limit is now less than the number of running nodes, no node
+// starts until enough nodes have ended. The State announces ready nodes in this order: first, by Ref, the gates that were announced before the
+// snapshot and not reported; then all other nodes, in the order in which they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
-// [machine.StateVersion], was taken in the other mode, or is damaged: RestoreState compares each node's word with the words of its predecessors.
+// [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares each node's word with the words of the
+// node's predecessors.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -52,7 +53,7 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 	return machine.RestoreState(&p.net, &x, &from)
 }
 
-// The properties of a node that its State does not use.
+// These flags are properties of a node that its State does not use.
 const (
 	factTimed = machine.FlagHost << iota // the node has a timeout
 	factOwn                              // the node has a Do, a Test or inputs to check: an attempt consists of more than a call of the host's step function
@@ -60,7 +61,7 @@ const (
 	factOnce                             // the mock of the node is called once, and not retried
 )
 
-// Values that package machine defines, under names of this package.
+// These are values of package machine, under names of this package.
 const (
 	noRef = machine.NoRef
 
@@ -78,16 +79,17 @@ var (
 	upstreamNames = enum.Names[machine.UpstreamPolicy]()
 )
 
-// State returns the run's state, for reading and observing: its signals follow the run, and their effects may call the methods of the Run. Only
-// the run itself changes the State. Other calls that would change it return [machine.ErrDriven] or, if they have no error result, do nothing.
+// State returns the run's state, for reading and observing. The State's signals follow the run, and the effects on these signals may call the
+// methods of the Run. Only the run itself changes the State. If a program calls a method that would change it, the method returns
+// [machine.ErrDriven]. A method without an error result does nothing.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
 // WaitFor waits until the node is in one of the statuses, and returns this status. If no statuses are given, it waits for any terminal status.
 // WaitFor notices every status that the node enters after the call, however briefly.
 //
 // The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in another
-// status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With an error
-// WaitFor also returns the node's current status.
+// status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. If WaitFor returns an
+// error, it also returns the node's current status.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
 		return Idle, ErrNoContext
@@ -232,8 +234,8 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	}
 }
 
-// bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects, which are user code: they may be
-// slow, or call Goexit. The caller holds the run's lock.
+// bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects. These are user code, so they may be
+// slow or call Goexit. The caller holds the run's lock.
 func (r *Run) bringSignals() {
 	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set, another goroutine publishes the signals; a Coordinator publishes them itself
 		r.flushing = make(chan struct{})

@@ -18,9 +18,9 @@ import (
 // taken and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another
 // one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// A Snapshot also contains the nodes inside composites, at any depth: of the last attempt and, for a loop, of the current iteration, together
-// with the output of the previous iteration. It contains earlier iterations only if their nodes may have to be undone. It contains the nodes
-// inside an expanded node, but not the node's graph, see [Expand].
+// A Snapshot also contains the nodes inside composites, at any depth, but only those of the composite's last attempt. For a loop it contains the
+// nodes of the current iteration, and the output of the previous iteration. It contains earlier iterations only if their nodes may have to be
+// undone. It contains the nodes inside an expanded node, but not the node's graph, see [Expand].
 //
 // A Snapshot that was taken in this process contains the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
 // contains the values as the run's [Codec] encodes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
@@ -39,9 +39,9 @@ const snapshotVersion = 1
 // so they must refuse the snapshot.
 const undoVersion = 3
 
-// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered a request before an earlier
-// request. Older readers would not notice these signals and answers, and would accept a repeated signal as a new one, so they must refuse the
-// record.
+// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered requests in another order than
+// they were posted. Older readers would not notice these signals and answers. They would accept a repeated signal as a new one, so they must refuse
+// the record.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -69,8 +69,8 @@ type snapshotFile struct {
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
 	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run whose results the fork kept at its beginning
-	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // only in a store
-	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // only in a store
+	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // set only in a store
+	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // set only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
 	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // the usage of ended attempts, by kind
@@ -133,7 +133,7 @@ type insideState struct {
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	First uint64    `json:"first,omitempty"` // the id of the event that began the nested run, which is the start of the composite
+	First uint64    `json:"first,omitempty"` // the id of the event with which the nested run began: the composite's start
 	// StoppedFor is the cause for which the composite was stopped. Stop describes how the nested run was stopped, because of StoppedFor or
 	// because of a failure inside it.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
@@ -160,8 +160,8 @@ type insideState struct {
 	apart   int         // the number of elements of Collected that have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside it runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that graph.
-	// In a store such signals are in Signals, since the nested runs, which would write them, do not exist yet.
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that
+	// graph. In a store these signals are in Signals, since the nested runs that would write them do not exist yet.
 	deeper []signalState
 }
 
@@ -212,7 +212,7 @@ type nodeState struct {
 	// Refused is the reason why the store refused the output of the last attempt. The node will fail.
 	Refused *storedError `json:"refused,omitempty"`
 	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including a re-entry that has not started yet
-	// Start and End are the times in the node's record, as wall clock times, which another process can use.
+	// Start and End are the times in the node's record. They are wall clock times, so that another process can use them.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
@@ -230,7 +230,7 @@ type nodeState struct {
 	GuardErr *storedError      `json:"guard_error,omitempty"`
 	StopErr  *storedError      `json:"stop_error,omitempty"`
 	Errs     []*storedError    `json:"attempt_errors,omitempty"`
-	Retried  []retriedState    `json:"retried,omitempty"`      // the attempts with the errors in Errs; missing in files of older versions
+	Retried  []retriedState    `json:"retried,omitempty"`      // the attempts whose errors are in Errs; missing in files of older versions
 	Began    time.Time         `json:"attempt_start,omitzero"` // when the last attempt began, if it was not the first
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
@@ -243,8 +243,8 @@ type nodeState struct {
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 
-	// The fields up to Listed are for composites. TimedOut is the timeout of the current attempt that has passed: 1 means Node.Timeout, and 2
-	// means Node.OverallTimeout. Timeout is the length of this timeout.
+	// The fields up to Listed are for composites. TimedOut says which timeout of the current attempt has passed: 1 means Node.Timeout, and 2 means
+	// Node.OverallTimeout. Timeout is the length of this timeout.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // the list of a map; missing for ended maps in files of older versions
@@ -281,7 +281,8 @@ type awaitedRun struct {
 	Attempt int32 `json:"attempt"` // the attempt of the node
 }
 
-// stored is a value. In this process it is the value itself, and from a file it is the encoded value.
+// stored is a value of a snapshot. A snapshot that was taken in this process has the value itself, and a snapshot from a file has the encoded
+// value.
 type stored struct {
 	value any
 	raw   json.RawMessage
@@ -416,8 +417,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. If unanswered is set, it omits a node inside an expanded node if a signal for the node has
-// already arrived; the signal is delivered when the graph is known.
+// waiting appends the paths of the nodes that wait. If unanswered is set, it omits those nodes inside expanded nodes for which signals have already
+// arrived. These signals are delivered when the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	if in.Redo != nil && !in.Redo.Open {
 		return paths // the nodes that waited inside begin again
@@ -463,7 +464,7 @@ func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error 
 	})
 }
 
-// collecting calls walk with a visitor that calls f, and returns all errors of f.
+// collecting collects the errors of f: it calls walk with a visitor that calls f, and returns all errors.
 func collecting(f func(node string, v *stored) error, walk func(visitor)) error {
 	var errs []error
 	walk(func(node string, v *stored) {
@@ -661,7 +662,7 @@ func (in *insideState) renderErrors() {
 	}
 }
 
-// text returns an error with its text.
+// text returns e with the text of its error, for a file.
 func (e *storedError) text() *storedError {
 	if e == nil || e.err == nil {
 		return e
@@ -669,7 +670,8 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode decodes the values of a file for a run that resumes, except the values of nodes: a node that runs again does not need its values.
+// decode decodes the values of a file for a run that resumes. It does not decode the values of nodes, since a node that runs again does not need
+// its values.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))
@@ -737,7 +739,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // the other nodes could end only by calls of steps, but the reader calls no step
+	if !x.ended() { // the nodes that have not ended could end only by calls of steps, but the reader calls no step
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode

@@ -21,17 +21,18 @@ type RedriveMode uint8
 const (
 	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay unchanged,
 	// with their outputs. Descendants that failed, were aborted or cancelled, or had not ended also run again. The end node always runs again. A
-	// kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with this mode is refused with
+	// kept node does not belong to the new epoch, so it handles no failure of a node that has run again. A fork with this mode is refused with
 	// [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
-	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the goods
-	// could not be sent; a redrive would send the goods although the money was returned. Without this mode such a redrive or fork is refused: the
-	// error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because
-	// of a catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked
-	// for the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a
-	// handler, named or not, even in a composite that begins again. It is also refused if it repeats a handled failure and keeps the handler, see
-	// [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of older
-	// versions of kahn have no record of a boundary's questions. In such a run a boundary counts as having asked about all nodes that it follows.
+	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. For example, a payment was refunded because the goods
+	// could not be sent. A redrive would now send the goods although the money was returned. Without this mode such a redrive or fork is refused:
+	// the error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because
+	// of a catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for
+	// the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, even
+	// if the handler is named, and even if it is in a composite that begins again. It is also refused if it repeats a handled failure and keeps the
+	// handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of
+	// older versions of kahn have no record of a boundary's questions. In such a run a boundary counts as having asked about all nodes that it
+	// follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites from their beginning, with all nodes inside them. Without Anew, a named composite
 	// in which a node failed continues, like an unnamed composite that failed: only nodes inside it run again.
@@ -85,7 +86,7 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 
 // again contains the nodes of one graph that run again.
 type again struct {
-	plan   *Plan                  // nil for an expanded node, whose graph is not known
+	plan   *Plan                  // nil for an expanded node, since its graph is not known
 	runs   []bool                 // by Ref: whether the node begins again
 	inside map[machine.Ref]*again // the composites that continue inside instead of beginning again, with the nodes inside that run again
 	// For a loop: iteration is the current iteration, and back is the iteration with which the loop begins again, or 0 if the loop continues in
@@ -137,8 +138,8 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost is level for the outermost graph in a fork or an adoption. The plan may belong to another graph: outermost ignores nodes that are not
-// in the plan.
+// outermost does what level does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so outermost ignores
+// nodes that are not in the plan.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // also computes the hashes of the nodes
 	at := p.found(nodes)
@@ -218,8 +219,8 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	return nil
 }
 
-// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again, so that nodes inside had not
-// ended. These nodes begin again when the expanded node continues inside.
+// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again. The node then contains nodes
+// that have not ended. These nodes begin again when the expanded node continues inside.
 func (n *nodeState) stoppedOpen() bool {
 	return n.isStopped() && slices.ContainsFunc(n.Inside.Nodes, func(in nodeState) bool { return !in.Status.Terminal() })
 }
@@ -554,8 +555,8 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// paths appends the paths of the nodes that run again, in the order of declaration: nodes that begin again, and composites that continue inside,
-// each followed by the nodes that run again inside it.
+// paths appends the paths of the nodes that run again, in the order of declaration. A composite that continues inside is followed by the nodes that
+// run again inside it.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
 	at := a.plan.found(nodes) // the nodes may belong to another version of the graph
 	for _, ref := range a.plan.declared {
@@ -598,8 +599,8 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take removes the nodes that begin again from the nodes of a snapshot, and sets the status of composites that continue inside to running. The
-// parameter `epoch` is the number of the epoch that ends.
+// take removes the nodes that begin again from the nodes of a snapshot. Composites that continue inside get the status running. The parameter
+// `epoch` is the number of the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)
@@ -617,7 +618,7 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store contain no
+// forked resets the composites that continue inside, at every depth, to their first attempt, since the log and the store of the fork contain no
 // earlier attempts.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
@@ -732,12 +733,12 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 }
 
 // Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old
-// run's inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes
-// inside it keep their results if the node completed, was skipped or was superseded, and if its declaration, its in-edges and the nodes inside it
-// are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a node that runs.
-// Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded
+// run's inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes inside
+// it keep their results under two conditions. The node completed, was skipped or was superseded, and its declaration, its in-edges and the nodes
+// inside it are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a node that
+// runs. Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded
 // node keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
-// [Plan.Hash]: name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
+// [Plan.Hash], so name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
 //
 // Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
 // transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches

@@ -366,8 +366,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the wave that continues had
-// started.
+// resume computes the consequences of the installed words, from the outside to the inside. The parameter `inWave` is true if the wave that
+// continues had started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
