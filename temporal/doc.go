@@ -22,6 +22,6 @@
 //   - Starting and answering runs without [Run]: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
 //   - Finding runs: [Store], [RegisterSearchAttributes], [WorkflowAttribute], [StatusAttribute].
 //
-// Features of a plan that need a single process do not carry over: [Check] names each node concerned, with the reason. docs/temporal.md in
-// the repository lists everything that differs.
+// Some features of a plan need a single process, and do not carry over. [Check] names each node concerned, with the reason. docs/temporal.md in the
+// repository lists everything that differs.
 package temporal

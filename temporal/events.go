@@ -41,7 +41,7 @@ type execution struct {
 // events answers EventsQuery.
 func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	run := x.c.Run()
-	// The status is read before the range: if the run has ended, the range is final.
+	// The status is read before the range, so if the status is terminal, the range is final.
 	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()}
 	page.First, page.Last = run.EventRange()
 	answer := eventsAnswer{RunID: run.ID(), Plan: x.plan.Hash(), Earlier: x.in.Earlier}

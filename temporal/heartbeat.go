@@ -133,7 +133,7 @@ func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
 // GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
 func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 	of := pulseOf(ctx)
-	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own details belong to a later attempt
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // if Temporal itself has details, they are of a later attempt
 		return p.Next.GetHeartbeatDetails(ctx, into...)
 	}
 	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)

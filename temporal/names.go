@@ -43,8 +43,8 @@ type Kind struct {
 	ScheduleToStart time.Duration
 	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
-	// FairByKey makes a node's concurrency key, from Key or KeyFrom, the fairness key of its tasks, cut after 64 bytes. Items of a map with
-	// their own concurrency keys have no fairness key.
+	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. Keys are cut after 64
+	// bytes. Items of a map with their own concurrency keys have no fairness key.
 	FairByKey bool
 }
 
@@ -112,7 +112,7 @@ type typed struct {
 	Key  string `json:"key,omitempty"` // see Kind.FairByKey
 }
 
-// typed returns the kind of an attempt, and its key if the kind is FairByKey.
+// typed returns the kind of an attempt, and its key if FairByKey of the kind is set.
 func (x *interpreter) typed(s *kahn.Step) (t typed) {
 	t.Kind = s.Kind()
 	if x.Kinds[t.Kind].FairByKey {

@@ -58,7 +58,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	if _, has := workflow.GetInfo(ctx).Memo.GetFields()[memoName]; has {
 		return nil
 	}
-	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show what the memo says of the run
+	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // Store.List reads the memo
 }
 
 // begun chooses the plan and the version of a run.
@@ -121,8 +121,8 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 // Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
-// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer: the run only
-// logs the signals that it refuses.
+// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer. If the run refuses a
+// signal, it only logs this.
 func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	if c.err != nil {
 		return c.err

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// redriving is a redrive in the input of an execution that begins with the snapshot of a run that has ended.
+// redriving is the part of a workflow's input that describes a redrive. The input also has the snapshot of the ended run.
 type redriving struct {
 	store.Redriving
 	Actor  string `json:"actor,omitempty"`
@@ -138,7 +138,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 }
 
 // redriven returns the input of the execution with which the run continues. It first tries the redrive in a Coordinator, and returns the
-// Coordinator's error. So no execution starts that would refuse the redrive.
+// Coordinator's error. So Redrive does not start an execution that would refuse the redrive.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {

@@ -33,7 +33,7 @@ const remarkBytes = 16 << 10
 // maxUsed is the largest number of names under which an attempt counts usage. A run has the same bound.
 const maxUsed = 100
 
-// recorder collects what a step reports while it runs. The activity sends it with the result of the step. Messages also go to the log of
+// recorder collects what a step reports while it runs. The activity sends these reports with the result of the step. Messages also go to the log of
 // the worker.
 type recorder struct {
 	log   log.Logger
@@ -126,7 +126,7 @@ func (r *recorder) told() []remark {
 	return list
 }
 
-// tell reports a remark to the run, in the way in which the step reported it in the worker.
+// tell repeats in the run what the step has reported in the worker.
 func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:

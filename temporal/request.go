@@ -94,8 +94,8 @@ func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 	return d, err
 }
 
-// checkSignal returns an error if the run would refuse a signal, so that a refused signal never enters the history. It changes nothing.
-// It accepts a value that the BlobStore cannot read at the moment: the method signal then fails the workflow task.
+// checkSignal returns an error if the run would refuse a signal, so that a refused signal never enters the history. It changes nothing. If the
+// BlobStore cannot read the value at the moment, checkSignal returns no error, and x.signal then fails the workflow task.
 func (x *interpreter) checkSignal(r signalRequest) error {
 	var silent error
 	d, err := r.decision(x.watched(x.ctx, &silent).Codec)
@@ -145,7 +145,7 @@ func (x *interpreter) state() (state, error) {
 	return s, nil
 }
 
-// refusals are the errors of refused requests that errors.Is also finds in the process that sent the request.
+// If a run refuses a request with one of these errors, errors.Is finds the error also in the process that has sent the request.
 var refusals = []struct {
 	name string
 	err  error

@@ -165,7 +165,7 @@ func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
 	return sdk.NewApplicationErrorWithOptions(why.Error(), failedRun, o)
 }
 
-// lesser lists members of a snapshot that a Result does not need. The members that matter least come first.
+// lesser has the names of those members of a snapshot that a Result does not need. The members that matter least come first.
 var lesser = []map[string]bool{
 	{"value": true, "merged": true, "saved": true, "signal": true, "list": true, "previous": true, "collected": true, "inputs": true, "fired": true, "signals": true, "answered": true, "deltas": true},
 	{"inside": true},

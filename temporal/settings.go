@@ -23,8 +23,8 @@ type Settings struct {
 	Timeout        time.Duration    `json:"timeout,omitempty"`
 	CancelGrace    time.Duration    `json:"cancel_grace,omitempty"`
 	CleanupTimeout time.Duration    `json:"cleanup_timeout,omitempty"`
-	// MaxCrashes is how many consecutive attempts of one node may lose their worker. Node.MaxCrashes overrides it for that node. Zero means 3,
-	// negative no bound.
+	// MaxCrashes is how many consecutive attempts of one node may lose their worker. Node.MaxCrashes overrides it for that node. Zero means 3, and a
+	// negative number means no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
 	// MapChildren is the number of items above which a map is large. If several attempts of a large map's items begin together, child
 	// workflows perform them. Each child performs 4 to 100 attempts, but at most MapChildren. Zero means 200. If MapChildren is negative,
@@ -37,7 +37,7 @@ const maxActivities = 1000
 
 const (
 	defaultMaxCrashes  = 3
-	defaultMapChildren = 200 // a change of this default needs another version of batchesVersion
+	defaultMapChildren = 200 // a change of this default needs a new version of batchesVersion
 )
 
 // options returns the settings as options of a run.

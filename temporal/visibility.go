@@ -54,7 +54,7 @@ func (x *interpreter) show(status kahn.RunStatus) {
 	}
 	x.shown = status
 	if err := workflow.UpsertTypedSearchAttributes(x.ctx, statusAttribute.ValueSet(status.String())); err != nil {
-		panic(err) // a bug: the attribute is a text
+		panic(err) // this is a bug, because the attribute is a text
 	}
 }
 

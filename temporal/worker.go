@@ -42,9 +42,9 @@ type Options struct {
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
-	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets only references, so its size limits do
-	// not apply to values. All workers of a task queue, and the programs that start and read its runs, must have the same store. Nothing
-	// removes the blobs of a run: keep them longer than Temporal keeps the run's history. Nil: values travel through Temporal as they are.
+	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets only references, so its size limits do not apply to
+	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. No part of this package removes
+	// the blobs of a run. Keep them longer than Temporal keeps the run's history. If Blobs is nil, the values themselves are stored in Temporal.
 	Blobs store.BlobStore
 	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View a step sees only predecessors that have an
 	// error, and the calls of steps stay as small as their inputs.
