@@ -253,8 +253,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the same as Next, but every field of the policy must be set. It does not check whether the error may be retried. The parameter `hint` is
-// the wait that the error demands, or 0.
+// next does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error may be retried. The parameter
+// `hint` is the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:

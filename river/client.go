@@ -43,7 +43,7 @@ func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (st
 	return stored, created, nil
 }
 
-// CreateTx is Create in the program's own transaction: the run and its job exist once the transaction is committed.
+// CreateTx does the same as Create, but in the program's own transaction: the run and its job exist once the transaction is committed.
 func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	switch {
 	case n.Key != "":
@@ -77,8 +77,8 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 
 // Adopt makes a run continue with another version of its graph. It also moves the run's job into the queue of that version, since there may be no
 // process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, the process that looks for runs without a job moves it once the run is due. The same applies if a program without
-// River adopts the run.
+// before it has moved the job, another process does so once the run is due: the one that looks for runs without a job. The same applies if a program
+// without River adopts the run.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. A run that was left while
-// running, or adopted, continues at once, whatever it waits for.
+// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. A run that was left while it was running,
+// or that was adopted, continues at once, whatever it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {
@@ -111,7 +111,7 @@ func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }
 
-// WakeTx is Wake in the program's own transaction.
+// WakeTx does the same as Wake, but in the program's own transaction.
 func (c Client) WakeTx(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || r.Status.Terminal() && !goesOn(r) {

@@ -14,8 +14,8 @@ import (
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
 //	SELECT kahn.wake_run('order-22');
 //
-// The functions are wake_run and the post functions of [postgres.Functions]. With wake_run in the schema a post function does what [Client.Post]
-// does: one transaction writes the request and the job with which the run continues. wake_run does what [Client.Wake] does.
+// The functions are wake_run and the post functions of [postgres.Functions]. If the schema has wake_run, a post function does what [Client.Post]
+// does: one transaction writes the request and the job with which the run continues. The function wake_run does what [Client.Wake] does.
 //
 // The argument "store" is the schema of the store; empty means [postgres.DefaultSchema]. The argument "river" is the schema of River; empty
 // means "public". A role that calls a function needs the privilege to write to River's jobs and to read runs.
@@ -37,8 +37,8 @@ func Functions(store, river string) string {
 // literal returns a text as an SQL literal.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// functions implements Client.WakeTx in SQL, with the method enqueue that WakeTx calls. queue_of computes QueueOf; B'11110001' is River's bit
-// mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
+// functions implements Client.WakeTx in SQL, and also the method enqueue, which WakeTx calls. The SQL function queue_of computes QueueOf. B'11110001'
+// is River's bit mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
 const functions = `
 CREATE OR REPLACE FUNCTION $S.queue_of(workflow text, plan text) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
 	SELECT 'kahn_' || CASE WHEN name = '' THEN '' ELSE name || '_' END || left(encode(sha256(convert_to(workflow || E'\n' || plan, 'UTF8')), 'hex'), 32)

@@ -77,9 +77,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job that begins at the given time. If this time has passed, the job begins at once. It replaces a job of the
-// run that is scheduled for another time, or that waits in the queue of another plan. A running job stays: giveBack completes it later, and inserts
-// the next job if the run has more to do. giveBack waits for the end of tx, because the insertion in tx has locked the running job.
+// enqueue makes sure that a run has a job that begins at the given time. If this time has passed, the job begins at once. If the run's job is
+// scheduled for another time, or waits in the queue of another plan, enqueue replaces it. A running job stays: giveBack completes it later, and
+// inserts the next job if the run has more to do. giveBack waits for the end of tx, because the insertion in tx has locked the running job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

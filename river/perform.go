@@ -88,7 +88,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
+// The method rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
 // schedulerInterval at most. It returns false if the time passes first.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()
@@ -136,7 +136,7 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // before goOn, since it waits for transactions that make the run continue; goOn sees what they wrote
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // waits for transactions that make the run continue, so that goOn sees what they wrote
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

@@ -30,8 +30,8 @@ type Performer struct {
 	// s. Every twelve such intervals one of the processes also looks for runs that are due and have no job, and for attempts of a [Remote] whose
 	// job is gone.
 	RecoverEvery time.Duration
-	// Retention says when runs that have ended are removed. If it is empty, no run is removed. Every PruneEvery the client that is River's leader
-	// inserts a job that removes runs and blobs; zero means 1 min. All Performers should have the same values. A process with only a [Server] should
+	// Retention says when runs that have ended are removed. If it is empty, no run is removed. PruneEvery is how often the client that is River's leader
+	// inserts a job that removes runs and blobs. Zero means 1 min. All Performers should have the same values. A process with only a [Server] should
 	// also register a Performer without Workflows, so that its client inserts this job while it is the leader.
 	Retention  []Retention
 	PruneEvery time.Duration
@@ -44,7 +44,7 @@ type Performer struct {
 	byQueue map[string]*Workflow
 	plans   []store.Queue // the plans of the Workflows, as the store names them
 	owner   string        // the owner of the leases of its runs; "" if each run has its own owner
-	silent  chan struct{} // closed after the last announcement of the process; nil unless Start was called
+	silent  chan struct{} // closed after the last announcement of the process; nil before Start
 	mu      sync.Mutex    // guards the fields below
 	atWork  map[*kahn.Run]bool
 	over    bool // Stop was called

@@ -19,7 +19,7 @@ func (c Client) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted && err == nil, err // the request is not posted if the transaction was not committed
 }
 
-// PostTx is Post in the program's own transaction, which must be short: see [postgres.Store.PostTx].
+// PostTx does the same as Post, but in the program's own transaction. The transaction must be short: see [postgres.Store.PostTx].
 func (c Client) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if posted, err = c.Store.PostTx(ctx, tx, run, q); err != nil || !posted {
 		return false, err

@@ -125,8 +125,8 @@ func newest(status int) place {
 }
 
 const (
-	// goneBatch is how many runs one transaction inspects for waits without a job, and goneBatches how many transactions one search has.
-	// The next search continues after the last run, so that the cost of a search does not grow with the number of runs.
+	// A search for waits without a job has at most goneBatches transactions, and each of them inspects goneBatch runs. The next search continues after
+	// the last run, so that the cost of a search does not grow with the number of runs.
 	goneBatch, goneBatches = 500, 20
 )
 
@@ -204,7 +204,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 	return len(runs), err
 }
 
-// enqueueAll inserts jobs for runs, unless they have nothing to do or wait for a signal.
+// enqueueAll inserts jobs for those of the runs that can continue without a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
 		if err := c.goOn(ctx, tx, run); err != nil && !errors.Is(err, store.ErrUnknownRun) {
@@ -244,8 +244,8 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 	return len(jobs), err
 }
 
-// refuseGone fails attempts whose jobs are gone: no process performs them, and the reply would never come. It inspects some of the runs,
-// and the next call continues after the last of them.
+// refuseGone fails attempts whose jobs are gone, since no process performs them and the reply would never come. It inspects some of the runs, and the
+// next call continues after the last of them.
 func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +269,8 @@ func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	return nil
 }
 
-// refuseSomeGone is refuseGone for the runs after a place, in one transaction. It returns the place of the last run that it inspected.
+// refuseSomeGone does the same as refuseGone for the next runs after a place, in one transaction. It returns the place of the last run that it
+// inspected.
 func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (last place, err error) {
 	found, gone := 0, map[string][]string{}
 	last = after
@@ -298,8 +299,8 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 // errGone is the error of an attempt if its job was deleted, or ended without a reply.
 var errGone = errors.New("the job of the step is gone: it was deleted or cancelled before it was performed, or it could not begin")
 
-// refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nothing waits for the
-// reply.
+// refuse posts an error as the reply to an attempt. If the run has ended or is not stored any more, nothing waits for the reply, so refuse does
+// nothing.
 func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) error {
 	err := c.reply(ctx, tx, a, kahn.Reply{Err: why})
 	if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {

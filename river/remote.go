@@ -105,8 +105,8 @@ func isRemote(do kahn.StepFunc) bool {
 	return f != nil && f.Name() == remoteStep
 }
 
-// checkRemote returns errEnd if the step of an end node, at any depth of the plan, is a Remote: the end node would fail each run after all
-// other nodes have ended.
+// checkRemote returns errEnd if the step of an end node, at any depth of the plan, is a Remote. Such an end node would fail each run, and only after
+// all other nodes have ended.
 func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
 		p := plans[0]

@@ -29,8 +29,8 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. If Codec is nil, the Server uses an empty [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue are as in a [Performer]: a Server whose River client is the elected leader also looks for lost runs. If a
-	// Performer was registered before with the same configuration, the Performer's values count.
+	// RecoverEvery and Queue have the same meaning as in a [Performer], because a Server whose River client is the elected leader also looks for lost
+	// runs. If a Performer was registered before with the same configuration, the Performer's values count.
 	RecoverEvery time.Duration
 	Queue        string
 }
