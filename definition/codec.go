@@ -177,7 +177,7 @@ func (r *record[T]) show(e *encoder, from *T) Value {
 	return v
 }
 
-// without returns the record without some fields.
+// The method without returns a copy of the record without the named fields.
 func (r *record[T]) without(names ...string) *record[T] {
 	has := func(name string) bool {
 		for _, n := range names {
@@ -530,7 +530,8 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 // causeAliases maps other engines' names of causes to the causes that they mean in the list of a retry, and in the list of an edge.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
-	// A retry does not get CauseContractInput: parameters that violate their schema would violate it in each attempt.
+	// A retry does not get CauseContractInput, because parameters that violate their schema would violate it in each
+	// attempt.
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 

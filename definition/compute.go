@@ -16,7 +16,7 @@ const (
 	kindAssignment = "assignment" // a map of values
 )
 
-// isComputed reports whether expressionField has read the node.
+// isComputed reports whether the node has an expression that computes its output. expressionField reads such nodes.
 func isComputed(n *node) bool {
 	return (n.Kind == kindExpression || n.Kind == kindAssignment) && n.TestExpr != "" && n.Join == kahn.AllSucceeded
 }
@@ -115,8 +115,8 @@ func (d *decoder) compute(v *Value, n *node) {
 }
 
 // checkMembers adds the problems of the members of assignments to the problems that Compile has found. It parses each member alone with the
-// graph's evaluator: texts that are not expressions may form an expression when they are joined. If a member has a problem, checkMembers removes
-// Compile's problem with the joined text.
+// graph's evaluator, because texts that are not expressions may form an expression when they are joined. If a member has a problem, checkMembers
+// removes Compile's problem with the joined text.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)

@@ -95,7 +95,7 @@ type decoder struct {
 }
 
 // enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise the caller
-// ends the item with pop.
+// must call pop after the item.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++
@@ -303,7 +303,7 @@ func (d *decoder) checkAlike(id *Value) {
 	d.forms[form] = id.Text
 }
 
-// nodeIDs collects the ids in advance: edges may name nodes that come later.
+// nodeIDs collects the ids before the nodes are read, because edges may name nodes that come later.
 func nodeIDs(v *Value) map[string]bool {
 	ids := map[string]bool{}
 	for _, nodes := range members(v, "nodes") {

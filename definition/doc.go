@@ -48,7 +48,7 @@
 //
 // The order of edges decides in which order a node receives its inputs. First come the edges written in nodes, node by node: for each node the
 // edges of "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order
-// of a list matters and the order of an object's keys never does: tools may sort keys.
+// of a list matters. The order of an object's keys never matters, so tools may sort keys.
 //
 // [Encode] writes edges in "after" until an edge would be out of order there. It writes this edge, and all later edges, in the list
 // "edges".

@@ -26,7 +26,7 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 
 // noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
-	const most = 1000 // in a larger graph the message suggests no id: comparing all ids for each of many mistakes would take too long
+	const most = 1000 // in a larger graph the message suggests no id, because comparing all ids for each of many mistakes would take too long
 	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
 	if p == nil || len(ids) > most {
 		return
@@ -180,8 +180,8 @@ func edgeList(key string) field[graph] {
 	return f
 }
 
-// declare puts the edges of a graph in order: node by node in document order, for each node its after, next and
-// branches, and then the edges outside the nodes.
+// declare puts the edges of a graph in order. First come the edges written in nodes, node by node in document order:
+// for each node the edges of "after", of "next" and of "branches". The edges outside the nodes come last.
 func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	n := len(outside)
 	for i := range nodes {
@@ -204,8 +204,8 @@ func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	return append(edges, outside...)
 }
 
-// edgesAtNodes moves edges from the beginning of the list to the nodes they lead to, as many as possible without changing
-// the order of edges. It returns the remaining edges.
+// edgesAtNodes moves edges from the beginning of the list to the nodes to which they lead. It moves as many edges as
+// possible without changing their order. It returns the remaining edges.
 func edgesAtNodes(nodes []node, edges []kahn.Edge) (outside []kahn.Edge) {
 	index := make(map[string]int, len(nodes))
 	for i := range nodes {

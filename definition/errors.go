@@ -180,7 +180,7 @@ func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *P
 	return p
 }
 
-// addToLast adds text to the message of the last problem, unless there are too many problems.
+// addToLast adds text to the message of the last problem, unless this problem was only counted.
 func (r *report) addToLast(text string) {
 	if n := len(r.err.Problems); n > 0 && r.err.More == 0 {
 		r.err.Problems[n-1].Message += text

@@ -1,5 +1,5 @@
-// Package importer converts three other formats into documents of package definition: documents of steps, playbooks, and documents of nodes
-// and edges. [Convert] recognizes the format by its fields. The documents are JSON, or YAML with [From].
+// Package importer converts documents of three other formats into documents of package definition. The formats are steps, playbooks, and
+// nodes and edges. [Convert] recognizes the format by its fields. The documents are JSON, or YAML with [From].
 //
 //	doc, err := definition.Loader{Parse: importer.Parse, File: "flow.json"}.Load(data)
 //	text, err := definition.Encode(doc.Graph) // the same workflow, as package definition spells it
@@ -31,7 +31,7 @@
 // This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
 // kind of the node, and the tool's other fields become the config. A step without a tool becomes a node with an empty graph: the step
 // only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it. The
-// end node runs after a failure, too, and then the run fails.
+// end node also runs after a failure; the run then fails.
 //
 //   - A transition with a condition goes through a condition node, such as "a.b?" between a and b. All transitions whose
 //     conditions are true are taken.

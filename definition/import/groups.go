@@ -19,7 +19,7 @@ type group struct {
 	place
 	id, name  string
 	steps     []place
-	graph     definition.Value // set once the group was converted
+	graph     definition.Value // set after the group was converted
 	converted bool
 	open      bool // the group is being converted
 	performed bool // a loop performs the group
@@ -80,7 +80,7 @@ func (r *reader) readGroup(p place, byID map[string]place) {
 	}
 }
 
-// checkPerformed reports groups that no loop performs: their steps would be lost.
+// checkPerformed reports groups that no loop performs, because their steps would be lost.
 func (r *reader) checkPerformed() {
 	for _, id := range slices.Sorted(maps.Keys(r.groups)) {
 		if g := r.groups[id]; !g.performed {

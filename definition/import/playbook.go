@@ -252,7 +252,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // by id without a number: how many conditions have got this id with a number
+	numbers := map[string]int{} // by id without a number: the largest number that was added to this id
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed
@@ -329,7 +329,8 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 	return path, true
 }
 
-// constants collects the parameters that are values: all transitions to a step must agree on them.
+// constants collects the parameters that are values. All transitions to a step must give such a parameter the same
+// value.
 type constants struct {
 	into   map[string][]transition
 	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and key

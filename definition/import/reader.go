@@ -164,7 +164,8 @@ func (r *reader) addUnknown(atKey place, key string, known map[string]func(place
 	suggest(r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", key), key, known)
 }
 
-// addTypo reports a field that may have any name, if its name is similar to the name of a known field.
+// addTypo is called for a field in an object whose fields may have any name. It reports the field if its name is
+// similar to the name of a known field.
 func (r *reader) addTypo(p place, known map[string]func(place)) bool {
 	_, similar := nearest.Name(p.Key, slices.Sorted(maps.Keys(known)))
 	if similar {
@@ -182,7 +183,7 @@ func (r *reader) list(p place, each func(place)) {
 	}
 }
 
-// one reads a value, or the items of a list.
+// The method one reads a value or, if the value is a list, each item of the list.
 func (r *reader) one(p place, each func(place)) {
 	if p.Type == definition.List {
 		r.list(p, each)
@@ -292,7 +293,7 @@ func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Valu
 	return nodes
 }
 
-// findIDs collects the ids of the nodes in advance: edges may name nodes that come later.
+// findIDs collects the ids of the nodes before the nodes are converted, because edges may name nodes that come later.
 func (r *reader) findIDs(nodes []place, key string) {
 	for _, n := range nodes {
 		id := n.member(key).text()
