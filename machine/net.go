@@ -103,12 +103,12 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node from which an edge leads.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but [AllSucceeded] and [Boundary]
-// do not run the node because of it: the node must not run if its branch is not taken.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but it does not count as a reason
+// to run the node under [AllSucceeded] or [Boundary]. Otherwise the node would run even if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
-// IsSpare reports whether an edge counts only if branches not taken have skipped all routers of its target: see net_side.go. A router of a node is
-// the source of a labelled edge or of a catch edge to the node.
+// IsSpare reports whether an edge counts only if all routers of its target were skipped because of branches not taken: see net_side.go. A router of
+// a node is the source of a labelled edge or of a catch edge to the node.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
 // Steps returns how many edges were visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
@@ -152,7 +152,7 @@ const NoRef Ref = -1
 
 // facts are the properties of a node that the State needs, fixed at compile time.
 type facts struct {
-	catch  CauseSet // the causes that the catch edges of the node let through
+	catch  CauseSet // the causes of the failures that the catch edges of the node handle
 	join   Join
 	total  int32 // control edges
 	wide   int32 // index of the node's extra counters, or -1

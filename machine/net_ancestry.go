@@ -7,10 +7,10 @@ import (
 )
 
 // ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders, give each
-// node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at once. For
-// other questions a search over the in-edges decides. It skips nodes if their intervals show that the ancestor does not lead to them. If searches for
-// the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and keeps them. So n questions
-// about one ancestor take time linear in n plus the number of edges.
+// node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at once. If
+// the intervals do not give the answer, a search over the in-edges does. It skips nodes if their intervals show that the ancestor does not lead to
+// them. If searches for the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and keeps
+// them. So n questions about one ancestor take time linear in n plus the number of edges.
 type ancestry struct {
 	once  sync.Once // guards the computation of spans
 	spans [2][]span // by Ref
@@ -101,8 +101,7 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches for node a upwards from node r. It skips nodes with Refs below a: they cannot be descendants of a, since a node has a lower Ref
-// than its descendants.
+// climb searches for node a upwards from node r. A node has a lower Ref than its descendants, so the search skips nodes with Refs below a.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -148,8 +147,8 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 }
 
 // label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and visits
-// the highest predecessor first. The highest predecessor usually has the most ancestors, so in the search tree most ancestors of a node are below the
-// node. The second search uses the opposite order everywhere.
+// the highest predecessor first. The highest predecessor usually has the most ancestors, so in the search tree most ancestors of a node are below
+// the node. The second search begins with the lowest Ref instead, and visits the lowest predecessor first.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
@@ -196,7 +195,7 @@ func (w *walk) enter(r Ref) {
 	w.stack = append(w.stack, r)
 }
 
-// from visits r and all its ancestors that the walk has not entered before.
+// The method `from` visits r and all its ancestors, except the nodes that the walk has entered before.
 func (w *walk) from(r Ref) {
 	w.enter(r)
 	for len(w.stack) > 0 {

@@ -117,8 +117,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue, from index head on. When a node loses its last predecessor, peel appends it to the queue. The edges in the
-// map cut count as removed.
+// peel removes the nodes of the queue, from index head on. When a node loses its last predecessor, peel appends it to the queue. The argument `cut`
+// contains edges that peel treats as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -192,7 +192,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	return nil // not reached, since start is on a cycle
 }
 
-// wayBack lists the edges of the cycle through start, with the highest-numbered edge last.
+// wayBack lists the edges of the cycle through the node `start`, with the highest-numbered edge last.
 func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	cycle := []int32{by[start]}
 	for at := b.edges[by[start]].From; at != start; at = b.edges[by[at]].From {
@@ -204,7 +204,7 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 }
 
 // Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in declaration
-// order. The net may keep the slice names, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns an
+// order. The net may keep this slice, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns an
 // empty slice with room for one Ref per node, from the net's own allocation. The caller may use this slice.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// A side edge is a plain edge into a node on a branch. A side edge only delivers data: if it could make its target run, the label that
-// chooses the branch would have no effect.
+// A side edge is a plain edge into a node on a branch. A side edge only delivers data. If it could make its target run, the label that chooses the
+// branch would have no effect.
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
 // that is another way in (defined below). The out-edges of a routing node are grouped into exits. Each label of the node is an exit. A node with
@@ -43,10 +43,11 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 // branching finds the side edges of a plan.
 //
 // Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling order
-// of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class if
-// it leads to a plain edge of the class but to no router of it, see leave. Only a node that both searches reach can have such an exit. The sweep ends
-// as soon as no exit can lead to an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between them, even
-// if they have many ancestors. A second pass visits the same nodes in rising order, and finds the plain edges to which the exits that matter lead.
+// of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class
+// if it leads to a plain edge of the class but to no router of it, see leave. Only a node that both searches reach can have such an exit. The sweep
+// ends as soon as no exit can lead to an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between
+// them, even if they have many ancestors. A second pass visits the same nodes in rising order. It follows the exits that matter, and finds the
+// plain edges to which they lead.
 type branching struct {
 	c       *Builder
 	p       *Net
@@ -348,8 +349,8 @@ func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	})
 }
 
-// sweep visits nodes in falling order of Refs, for up to 64 classes, from their routers and the sources of their plain
-// edges.
+// sweep works on up to 64 classes. It begins at the routers and at the sources of the plain edges of these classes, and visits nodes in falling
+// order of Refs.
 func (b *branching) sweep(batch []branchClass) {
 	p := b.p
 	single := uint64(0) // classes with one source
@@ -456,8 +457,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread completes the marks near and far. leave set them only on the targets of the exits' edges; spread copies them to the descendants of these
-// targets.
+// spread completes the marks near and far. The method `leave` has set them only on the targets of the exits' edges. The method `spread` copies them
+// to the descendants of these targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]

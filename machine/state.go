@@ -88,12 +88,12 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // placed here to use the padding behind stopped
-	origins *originSets // nil until first needed; not a part of the aftermath: a Result may set it without the lock, at a time when the last worker reads the aftermath
+	origins *originSets // nil until first needed; not a part of the aftermath, because a Result may set it without the lock while the last worker reads the aftermath
 	*aftermath
 }
 
 // aftermath holds the effects of failures, stops and redrives, and the data for undoing nodes. States without these share noAftermath, which is
-// never written: writers call ownAftermath first.
+// never written, because writers call ownAftermath first.
 type aftermath struct {
 	unchecked    []Ref          // nodes that were stopped while the coordinator was checking them; only under a Run
 	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
@@ -241,7 +241,7 @@ func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
 
-// Host is the coordinator that drives a State. The State calls its methods with the State's lock held.
+// Host is the coordinator that drives a State. The State calls the methods of the Host with the State's lock held.
 type Host interface {
 	RunStatus() RunStatus
 	Hurries() bool     // reports whether a run around this run is being stopped
@@ -281,9 +281,8 @@ type Task struct {
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
-	// Cause is the reason why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures, for Aborted one of the
-	// failures elsewhere, for Cancelled one of the requests to stop. Settle returns [ErrBadValue] for a cause that does not fit the
-	// Status.
+	// Cause is the reason why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures. For Aborted it is one of the
+	// failures elsewhere. For Cancelled it is one of the requests to stop. Settle returns [ErrBadValue] for a cause that does not fit the Status.
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32
