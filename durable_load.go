@@ -570,7 +570,8 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the nodes inside the expanded node with this key. If the receiver is the zero value, all nodes inside are removed.
+// takeBackInside is takeBack for the nodes inside the expanded node with this key. If the receiver is the zero value, the records of all nodes
+// inside are removed.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -686,7 +687,7 @@ func (d *durable) countTaken(back *takenBack) {
 	back.undone = nil
 }
 
-// takeBackMore makes the next transaction remove more records.
+// takeBackMore adds records to those that the next transaction removes.
 func (d *durable) takeBackMore(more *takenBack) {
 	if len(more.keys)+len(more.counts) == 0 || d.failed != nil {
 		return
@@ -724,7 +725,7 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 	}
 }
 
-// storedStatus is the stored status of a node that has not ended.
+// storedStatus is the stored status of a node whose stored status is not terminal.
 type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform the node

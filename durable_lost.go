@@ -13,13 +13,13 @@ import (
 // events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their stored
 // states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
-	places   []place         // in the order in which note added them
+	places   []place         // in the order in which the method `note` added them
 	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// note adds a node whose state differs from its stored state, and the number of the node's attempts in the store, or -1. If note is called several
-// times for a node, the first number that is not -1 counts.
+// The method `note` adds a node whose state differs from its stored state. The parameter is the number of the node's attempts in the store, or -1
+// if the lost changes do not include a start. If there are several calls for a node, the first number that is not -1 is kept.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {
@@ -151,7 +151,7 @@ func (r *Run) drop(step *Step, now int64) {
 	r.durable.lost.note(place{r, ref}, -1)
 }
 
-// endLost ends a run that is left because its store did not answer. While a worker of the run has not returned, it does nothing.
+// endLost ends a run that is left because its store did not answer. While a worker of the run has not returned, endLost does nothing.
 func (r *Run) endLost(now int64) {
 	workers := r.workers
 	if r.tree != nil {

@@ -96,9 +96,8 @@ var (
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// The following errors say why the engine stopped an attempt, except ErrCrashed and ErrCompensation: context.Cause returns them for the context of
-// the attempt. If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
-// [context.DeadlineExceeded].
+// The errors before ErrCrashed say why the engine stopped an attempt: context.Cause returns one of them for the context of the attempt. If the
+// caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -197,7 +196,7 @@ func cycleError(nodes []string) error {
 type NodeError = event.NodeError
 
 // UpstreamError is the error of a node that was stopped by the failure or cancellation of another node. It unwraps to no error, since the origins
-// have their own errors. So a search finds each failure once.
+// have their own errors. So a search of the run's error finds each failure once.
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
@@ -320,7 +319,7 @@ func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
 // RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits for the given duration or longer.
-// MaxRetryAfter bounds this delay; jitter and MaxDelay do not apply to it. If err is nil, the error is only "rate limited".
+// MaxRetryAfter bounds this delay; jitter and MaxDelay do not apply to it. If err is nil, the text of the new error is only "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")
@@ -378,7 +377,7 @@ type errorFacts struct {
 	noEffect  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // whether the engine must bound the error before it passes it on
+	unsafe    bool // whether the engine must replace the error, see bounded, before it passes the error on
 }
 
 func inspectError(err error) (f errorFacts) {
@@ -417,8 +416,8 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// bounded returns err, or a replacement for an error whose chain never ends or whose methods panic: errors.Is must return
-// for every error that the engine passes on.
+// bounded returns err, or a replacement for an error whose chain never ends or whose methods panic, since errors.Is must return for every error
+// that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
@@ -503,7 +502,7 @@ func quoteList(names []string) string {
 // ErrNoAwait is the error of a step that calls [AwaitRun] in a run that is not [Durable], or whose store does not implement [store.Awaiter].
 var ErrNoAwait = errors.New("no run can be awaited here")
 
-// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this run, directly or through other runs: both would wait forever.
+// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this run, directly or through other runs, since both would wait forever.
 var ErrAwaitCycle = errors.New("runs would await one another")
 
 // awaitsRun returns the error of a signal for a node that awaits the end of a run.

@@ -17,7 +17,7 @@ var ErrNoLog = errors.New("the run keeps no events")
 // the run. First is then the first event of the log.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
-	First uint64 // the first kept event
+	First uint64 // the first event that the log keeps
 }
 
 // Error names the missing ids.

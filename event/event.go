@@ -62,8 +62,8 @@ type Event struct {
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. Of user values that are lists, maps or structs it shows only the
-// types. It shortens other user values to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. If a user value is a list, a map or a struct, String shows only its
+// type. It shortens any other user value to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {

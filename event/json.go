@@ -444,7 +444,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 // maxJSONDepth is the deepest nesting that package json reads.
 const maxJSONDepth = 10_000
 
-// In the JSON of an event, a user value is two levels deep.
+// In the JSON of an event, a user value is inside two objects.
 var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {

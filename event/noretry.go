@@ -13,7 +13,7 @@ const (
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node or the run is being stopped
-	NoRetryUnstarted         // the node failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
+	NoRetryUnstarted         // the node failed before an attempt: at its join, a merge or its inputs, or because a predecessor failed
 	NoRetryNoPolicy          // the node has no policy, or its policy allows only one attempt
 	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
 	NoRetryAttempts          // this was the policy's last attempt

@@ -18,8 +18,8 @@ type Start struct {
 	Forked string
 }
 
-// StatusChange is the payload of run.status.changed. Either the run can do nothing until a signal arrives, or it continues, for example after a
-// signal or a redrive.
+// StatusChange is the payload of run.status.changed. The run begins to wait because it can do nothing until a signal arrives, or it continues, for
+// example after a signal or a redrive.
 type StatusChange struct {
 	From, To machine.RunStatus
 	// Waiting lists the paths of waiting nodes in declaration order: only nodes that have begun to wait since the previous event of this type, or since
@@ -34,10 +34,10 @@ type StatusChange struct {
 
 // Recovery is the payload of run.recovered: the run continues after a crash. Before the crash, readers may have seen events with ids greater than
 // From that are no longer part of the run: deltas, logs, and events caused by errors of the store. Later events reuse these ids. A reader that
-// continues gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents, readers never see an
-// event that a crash then loses, and get no GapError.
+// reads on after the crash gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents, readers
+// never see an event that a crash then loses, and get no GapError.
 type Recovery struct {
-	From uint64 // the id of the last kept event before the crash
+	From uint64 // the id of the last event before the crash that the run keeps
 }
 
 // RunEnd is the payload of the events that end a run.
@@ -171,7 +171,7 @@ type Completion struct {
 	Output       Output             // see kahn.EventOutputs
 }
 
-// Hit identifies the run that produced a memoized output, and when its step returned.
+// Hit names the run that produced a memoized output, and the time at which the step returned the output.
 type Hit struct {
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
@@ -179,7 +179,8 @@ type Hit struct {
 
 // Output is an output in an event. It is zero unless the run has the option kahn.EventOutputs.
 type Output struct {
-	// Value is the output as plain JSON, or as the run's own kahn.Codec encodes it. Value is nil if the output is longer than the option allows.
+	// Value is the output as plain JSON, or as the run's own kahn.Codec encodes it. Value is nil if the output is longer than kahn.EventOutputs
+	// allows.
 	Value json.RawMessage
 	// Bytes is the length of the whole output.
 	Bytes int
@@ -199,7 +200,7 @@ type NodeEnd struct {
 	NoRetry   NoRetry            // in node.failed: why the node is not attempted again
 	Request   Request            // in node.aborted and node.cancelled: who requested the stop that ended the node, and the reason
 	// RoutedToEnd is true, in node.failed, if no node of the graph handles the failure. In this case OriginalFailedStep is the path of the node that
-	// failed first: this node, or the origin of a propagated failure.
+	// failed first: this node, or the node whose failure was passed on to this node.
 	RoutedToEnd        bool
 	OriginalFailedStep string
 }

@@ -13,14 +13,14 @@ import (
 type SkipReason struct {
 	Kind machine.SkipKind
 	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and null_propagation,
-	// Node is the source, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the successor whose join was
-	// decided without the skipped node; its JSON name is "by".
+	// Node is the predecessor, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the successor whose join
+	// was decided without the skipped node; its JSON name is "by".
 	Node string
 	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
 	// failure. Its JSON name is label.
 	Label string
-	// Answer is, for condition_branch, the answer of the condition: the answer's labels, separated by ", ", or, if it has no labels, its text, shortened
-	// to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
+	// Answer is, for condition_branch, the labels of the condition's answer, separated by ", ". If the answer has no labels, Answer is its text,
+	// shortened to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string

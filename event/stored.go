@@ -33,8 +33,8 @@ func (e Event) MarshalStored() ([]byte, error) {
 	})
 }
 
-// UnmarshalStored decodes the result of MarshalStored. The other arguments become the event's run, workflow and id. It decodes the payload like
-// UnmarshalJSON.
+// UnmarshalStored decodes the result of MarshalStored. The other arguments become the event's run, workflow and id. UnmarshalStored decodes the
+// payload as UnmarshalJSON does.
 func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err error) {
 	var env storedJSON
 	if err := json.Unmarshal(data, &env); err != nil {
