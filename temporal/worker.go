@@ -52,8 +52,8 @@ type Options struct {
 	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer call or result fails the node, which is not retried.
 	// Zero means 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
-	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have
-	// ended. A run also does so if Temporal suggests it. This keeps histories short: Temporal bounds their length. Zero means 1,000.
+	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have ended. A
+	// run also does so if Temporal suggests it. This keeps histories short, since Temporal bounds their length. Zero means 1,000.
 	ContinueAfter int
 	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. Heartbeat must be
 	// less than LostAfter. Zero means 1 s.

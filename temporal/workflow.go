@@ -25,7 +25,7 @@ type input struct {
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
-	// SearchAttributes makes the workflow set the search attributes of runs.
+	// If SearchAttributes is set, the workflow sets the search attributes of its run.
 	SearchAttributes bool `json:"search_attributes,omitempty"`
 	// If the execution continues another one, Snapshot is the state of the run, and Continued is the number of earlier executions.
 	Snapshot  *packed `json:"snapshot,omitempty"`
@@ -33,7 +33,7 @@ type input struct {
 	Beats     beats   `json:"beats,omitempty"`
 	// Redriving is the redrive with which an execution continues a run that had ended, see Run.Redrive.
 	Redriving *redriving `json:"redriving,omitempty"`
-	// Earlier are the earlier executions, for readers of their events.
+	// Earlier lists the earlier executions of the workflow, for readers of their events.
 	Earlier []execution `json:"earlier,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type interpreter struct {
 	root    workflow.Context // cancelled when Temporal asks the run to stop
 	heard   bool             // the run was cancelled because Temporal asked the workflow to stop
 	named   bool             // see isNamed
-	texts   texts            // the host's texts; they note errors of Blobs in broken, see watched
+	texts   texts            // the host's texts; they store errors of Blobs in the field "broken", see watched
 	calling *writtenOnce     // the codec of texts
 	broken  error            // an error of Blobs, which fails the workflow task
 	ctx     workflow.Context // never cancelled, so that cleanup continues after the run was cancelled
@@ -168,7 +168,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 }
 
 // leaveToAnother fails the workflow task, so that Temporal repeats it, usually on another worker. It is for a worker that lacks something that the
-// run started with, such as its plan, a type or a blob. In a rolling deploy, workers of both versions poll the task queue.
+// run started with, such as its plan, a type or a blob. During a rolling deploy such a worker polls the task queue together with workers that have
+// it.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
@@ -201,7 +202,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// always: it returns the options of the Coordinator that do not depend on whether the run begins or continues.
+// always returns those options of the Coordinator that do not depend on whether the run begins or continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -243,8 +244,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	}
 }
 
-// The changes of the workflow's code that were made when histories already existed and workflows had no names yet, see isNamed. An
-// execution that began before a change continues without it.
+// These constants name changes of the workflow's code. When the changes were made, histories already existed, and workflows had no names yet, see
+// isNamed. An execution that began before a change continues without it.
 const (
 	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal is handled before results in the same workflow task
 	crashVersion  = "kahn.Crashes" // stopped workers do not count as crashes, and too many crashes fail the node with an error of their own
@@ -378,7 +379,7 @@ func (x *interpreter) encode(a *attempt) bool {
 	return true
 }
 
-// forever stands for no timeout: Temporal requires a timeout for each activity, but the run itself bounds attempts.
+// Temporal requires a timeout for each activity. The run itself bounds attempts, so the timeout is forever.
 const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
@@ -442,8 +443,8 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// report passes the reply of a step to the run, and resets the count of lost workers. The parameter data is the reply's JSON. A result for
-// which the run no longer waits is dropped.
+// report passes the reply of a step to the run, and resets the count of lost workers. The parameter "data" is the reply's JSON. A result for which
+// the run no longer waits is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
 	if !s.Compensating() { // the value of a compensation does not count
@@ -460,7 +461,7 @@ func (x *interpreter) forget(s *kahn.Step) {
 // must panics if err is not nil. It ignores kahn.ErrStale, which means that the run no longer waits for the result.
 func must(err error) {
 	if err != nil && !errors.Is(err, kahn.ErrStale) {
-		panic(err) // a bug: there is no other error
+		panic(err) // this is a bug, because there is no other error
 	}
 }
 

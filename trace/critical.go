@@ -67,7 +67,7 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		// A path is never longer than the number of nodes. This bound matters if the events are out of order: the constraints could then form a
+		// A path is never longer than the number of nodes. This bound matters if the events are out of order, since the constraints may then form a
 		// cycle.
 		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
@@ -111,7 +111,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	return path, until[last]
 }
 
-// descend returns the inner node of a composite that ended last. For other nodes it returns the node itself.
+// descend returns the last node to end inside a composite. For other nodes it returns the node itself.
 func (a *analysis) descend(id int) int {
 	for a.nodes[id].lastInside >= 0 {
 		id = a.nodes[id].lastInside
@@ -135,9 +135,9 @@ func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots finds, for each node that waited for a slot before its first start, the end of the attempt for which it waited. An attempt that ended
-// while the node was ready may have delayed the node in two cases. Either the attempt was in one of the node's limited groups or had the node's
-// key. Or the attempt ended while the number of used slots was the highest of the whole run, which indicates the run's limit. bindSlots chooses
-// the last attempt for which one of these cases holds.
+// while the node was ready may have delayed the node in two cases. In the first case the attempt was in one of the node's limited groups or had the
+// node's key. In the second case the attempt ended while the number of used slots was the highest of the whole run, which indicates the run's limit.
+// bindSlots chooses the last attempt for which one of these cases holds.
 func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool
@@ -204,9 +204,9 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the
-// node that ended last. The slack of a node is at most the slack of each node that it delayed. If a successor waited longer for another node, the
-// slack is at most the successor's slack plus the time by which the other delay ended later. If a node delayed a composite, its slack is also at
+// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the node
+// that ended last. The slack of a node is at most the slack of each node that it delayed. If a successor was delayed by a different node, the slack
+// is at most the successor's slack plus the time from this node's end to the end of that delay. If a node delayed a composite, its slack is also at
 // most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))

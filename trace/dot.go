@@ -7,15 +7,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// DOT returns the graph of a plan in Graphviz's language. With a result, which may be nil, nodes have the colours of their
-// statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text.
+// DOT returns the graph of a plan in Graphviz's language. If res is not nil, nodes have the colours of their statuses, and their labels say why nodes
+// were skipped or stopped. The same plan and result give the same text.
 //
 // Edges that wait for success are plain, edges that wait for failure are dashed and red, and edges that wait for any
 // end are bold. Edges that only deliver data, including side edges, are dotted. A group is a cluster of the nodes that
 // list it as their first group.
 func DOT(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.DOT(p, res) }
 
-// DOT is the function [DOT] with the options d.
+// DOT does what the function [DOT] does, with the options d.
 func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder

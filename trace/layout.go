@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// SVG pictures have a layered layout: a node is in the layer after the layer of its last predecessor. A long edge is a chain of empty places, one
-// in each layer that it crosses. The places in a layer are ordered by barycentre sweeps. Within the minimum distances, each node is as close as
-// possible to the middle of its neighbours.
+// SVG pictures have a layered layout: a node is in the layer after the layer of its last predecessor. A long edge is a chain of empty places, one in
+// each layer that it crosses. The places in a layer are ordered by barycentre sweeps. Each node is as close to the middle of its neighbours as the
+// minimum distances allow.
 
 // size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }
 
-// laidOut holds positions of boxes: along is the position within a layer, and across the position of the layer.
+// laidOut holds positions of boxes. The field "along" has their positions within layers, and the field "across" has the positions of the layers.
 type laidOut struct {
 	along, across []float64 // the centres of the boxes
 	ways          [][]spot  // the points of each line, from box to box

@@ -9,15 +9,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Mermaid returns the flowchart of a plan in Mermaid's notation. With a result, which may be nil, nodes have the colours of
-// their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text.
+// Mermaid returns the flowchart of a plan in Mermaid's notation. If res is not nil, nodes have the colours of their statuses, and their labels say
+// why nodes were skipped or stopped. The same plan and result give the same text.
 //
 // Edges that wait for success are plain arrows, edges that wait for failure have a cross, and edges that wait for any
 // end are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes that
 // list it as their first group. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
-// Mermaid is the function [Mermaid] with the options d.
+// Mermaid does what the function [Mermaid] does, with the options d.
 func (d Drawing) Mermaid(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder
@@ -83,8 +83,8 @@ func mermaidShape(s shape) (open, shut string) {
 	return "[", "]"
 }
 
-// mermaidText makes a text fit for a quoted label. Mermaid interprets HTML and Markdown in labels (for example, "1. fetch" becomes a
-// list). So mermaidText encodes every character that is not part of a word.
+// mermaidText encodes a text for a quoted label. Mermaid interprets HTML and Markdown in labels (for example, "1. fetch" becomes a list). So
+// mermaidText encodes every character that is not part of a word.
 func mermaidText(text string) string {
 	runes := []rune(text)
 	word := func(i int) bool {

@@ -10,12 +10,12 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// Reduced removes an edge that adds no information: the edge is plain, has no label and delivers nothing by name, and a longer path leads from
-	// its source to its target. The result is the transitive reduction of the graph, plus the edges that carry information.
+	// If Reduced is set, a plain edge is not drawn if a longer path leads from its source to its target. An edge that has a label or delivers an
+	// output by name is always drawn. So the picture shows the transitive reduction of the graph, and all edges that carry information.
 	Reduced bool
-	// LeftToRight draws from left to right instead of from top to bottom.
+	// If LeftToRight is set, the picture goes from left to right instead of from top to bottom.
 	LeftToRight bool
-	// Errors adds the first line of the error to each node that failed by itself.
+	// If Errors is set, each node that failed by itself shows the first line of its error.
 	Errors bool
 }
 

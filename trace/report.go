@@ -13,9 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did
-// not run. It is designed to be encoded as JSON. Durations are in nanoseconds, and points in time count from the run's
-// start.
+// Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did not run. It is designed
+// to be encoded as JSON. Durations are in nanoseconds. A point in time is the duration since the start of the run.
 type Report struct {
 	Workflow string         `json:"workflow,omitempty"`
 	RunID    string         `json:"run_id"`
