@@ -13,8 +13,8 @@ import (
 
 // parser reads JSON, exactly as RFC 8259 defines it, into a tree. It stops at the first problem.
 //
-// Package encoding/json cannot be used here: it replaces invalid Unicode, keeps the last of several equal keys, and does not report the
-// places of values.
+// Package encoding/json cannot be used here, because it replaces invalid Unicode, keeps the last of several equal keys, and does not
+// report the places of values.
 type parser struct {
 	report
 	limits Limits
@@ -59,8 +59,8 @@ func (p *parser) space() {
 	}
 }
 
-// next returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0, which does no harm: JSON has no
-// NUL bytes.
+// next returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser rejects it like any
+// unexpected byte, because JSON has no NUL bytes.
 func (p *parser) next() byte {
 	if p.pos == len(p.text) {
 		return 0

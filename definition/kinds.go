@@ -12,8 +12,8 @@ import (
 )
 
 // checkKinds returns a problem for each kind of a node or of a compensation that the host does not perform, and for each config that
-// violates the schema of its kind. It checks configs only if the graph has Schemas. part means that the graph is incomplete: the kind
-// or the step of a node may be among the parts of the document that could not be read.
+// violates the schema of its kind. It checks configs only if the graph has Schemas. If `part` is true, the graph is incomplete, and
+// the kind or the step of a node may be among the parts of the document that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)

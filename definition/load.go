@@ -7,7 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs: a document that cannot run is rejected when it is read. The zero value reads JSON.
+// Loader reads documents and compiles their graphs. So a document that cannot run is rejected when it is read. The zero value reads
+// JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error
@@ -23,8 +24,9 @@ type Loader struct {
 	File string
 	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
-	// Kinds are the kinds of nodes that the host performs, by name. Any other kind is then a problem. If Prepare sets the Schemas of the
-	// graph, a config that violates the schema of its kind is a problem, too. Nil: any kind is accepted.
+	// Kinds are the kinds of nodes that the host performs, by name. If Kinds is not nil, any other kind is a problem. If Prepare sets
+	// the Schemas of the graph, a config that violates the schema of its kind is a problem, too. If Kinds is nil, every kind is
+	// accepted.
 	Kinds map[string]Kind
 	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. If the document has problems,
 	// Prepare gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.

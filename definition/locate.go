@@ -45,13 +45,12 @@ type foundError struct {
 	compiled bool
 }
 
-// flat splits err into single errors about the graph, and appends them to the list: err may be a GraphError, or come from errors.Join. flat
-// also returns the GraphError, or nil.
+// flat appends the single errors in err to the list. err may be a GraphError, or several errors from errors.Join.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
 	switch err.(type) {
-	case *kahn.Problem, *kahn.GraphError: // the errors that these two types wrap belong together
+	case *kahn.Problem, *kahn.GraphError: // flat does not split the errors that these two types wrap
 		joined = false
 	}
 	switch {
@@ -143,7 +142,7 @@ func partsOf(root *Value) *parts {
 }
 
 // graph adds the nodes and edges of a graph. The edges are in the order in which the function declare puts them. A value with a Problem
-// is skipped: the decoder has not read the value, so its size was not checked against the limits.
+// is skipped, because the decoder has not read the value and has not checked its size against the limits.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -300,7 +299,8 @@ var goFields = func() map[string]bool {
 
 var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[A-Z][A-Za-z]+`)
 
-// renameFields replaces the names of Go fields in a message by the names of document fields. It leaves quoted text alone.
+// renameFields replaces the names of Go fields in a message by the names of document fields. It does not change quoted
+// text.
 func renameFields(message string) string {
 	return quotedOrField.ReplaceAllStringFunc(message, func(word string) string {
 		if goFields[word] {

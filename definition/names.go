@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// checkName returns the defect of a name, or "". Names appear in logs, terminals and tables: a name must be one line, and
-// read in one direction.
+// checkName returns the defect of a name, or "". Names appear in logs, terminals and tables, so a name must be one line
+// without changes of writing direction.
 func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	switch {
 	case s == "":

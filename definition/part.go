@@ -98,7 +98,7 @@ func (l *loss) add(p *Problem) {
 	case slices.Contains(ownFields, field):
 	case field == "graph" && rest != "":
 		l.inGraph(strings.TrimPrefix(rest, "."), p)
-	case rest != "" && (field == "map" || field == "loop"): // nothing is lost for other nodes: to them it matters only that this node is a composite
+	case rest != "" && (field == "map" || field == "loop"): // other nodes lose nothing, because they depend only on whether this node is a composite
 	case field == "id":
 		l.nodes = true
 	default:
@@ -132,7 +132,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	}
 }
 
-// leaves reports whether a problem of the part that was read is also a problem of the whole document.
+// The method leaves reports whether a problem of the part that was read is also a problem of the whole document.
 func (l *loss) leaves(err error) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -192,8 +192,8 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// closes reports whether the error is a cycle and the document has the closing edge at the index that the error names. The document may
-// have another edge at that index, since the indices in the error do not count edges that could not be read.
+// The method closes reports whether the error names a cycle and the document has the closing edge at the index that the error names.
+// The document may have another edge at that index, since the indices in the error do not count edges that could not be read.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

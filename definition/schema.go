@@ -113,7 +113,8 @@ func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }
 
-// at returns the first member with the key. The member always exists: the schema is the package's own.
+// The method at returns the first member with the key. The member always exists, because the schema belongs to this
+// package.
 func (v *Value) at(key string) *Value { return members(v, key)[0] }
 
 func object(items ...Value) Value { return Value{Type: Object, Items: items} }

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// lineWidth is the longest line that holds a whole list or object.
+// lineWidth bounds the length of a line that holds a whole list or object.
 const lineWidth = 100
 
-// appendValue appends the JSON text of a value that begins at the given column of a line with the given indentation, in
-// levels. A list or an object is written on one line if it fits there and nests at most one level deep; otherwise each
-// item gets a line.
+// appendValue appends the JSON text of a value that begins at the given column. indent is the indentation of the line,
+// in levels. A list or an object is written on one line if it fits there and nests at most one level deep; otherwise
+// each item gets a line.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
 	if !nests(v, 2) {
 		line := appendLine(nil, v)
@@ -83,7 +83,7 @@ func appendKey(b []byte, item *Value, in Type) []byte {
 	return b
 }
 
-// appendText appends a JSON string. Characters with a meaning in HTML are not escaped: people read the file.
+// appendText appends a JSON string. Characters with a meaning in HTML are not escaped, because people read the file.
 func appendText(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -18,13 +18,14 @@ type mistake struct {
 	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
 	// before.
 	at origin
-	// above means that the whole line is misplaced: then the problem gets the path of the preceding line.
+	// above means that the whole line is misplaced. The problem then gets the path of the preceding line.
 	above bool
 	// line matches the text of the line; the mistake begins where the group of the pattern matches. Nil: any line.
 	line *regexp.Regexp
 	// before matches the part of the line before the mistake. Nil: any text.
 	before *regexp.Regexp
-	// inText means that the line must follow a text in block style, and be indented too little for it.
+	// inText means that the line must follow a text in block style, and must not have enough indentation to belong to
+	// this text.
 	inText bool
 	// message says what to do.
 	message func(f found) (message, suggestion string)

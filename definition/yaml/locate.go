@@ -13,7 +13,7 @@ import (
 type lines struct {
 	text   string
 	begins []int               // the offsets of the lines
-	last   definition.Position // the last result: most lookups are for a place soon after it
+	last   definition.Position // the last result, since most lookups are for a place soon after it
 }
 
 func linesOf(text string) lines {
@@ -26,7 +26,7 @@ func linesOf(text string) lines {
 	return l
 }
 
-// at returns the position of a line and a column, both counted from 1.
+// The method at returns the position of a line and a column, both counted from 1.
 func (l *lines) at(line, column int) definition.Position {
 	if line < 1 || line > len(l.begins) {
 		return definition.Position{Line: line, Column: column}

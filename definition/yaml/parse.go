@@ -54,8 +54,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	return nil
 }
 
-// CheckAlias implements yaml.LoaderLimitsPlugin. It accepts all aliases, because the parser does not follow aliases. The converter limits their
-// number.
+// CheckAlias implements yaml.LoaderLimitsPlugin. CheckAlias accepts all aliases, because the parser does not follow aliases. The converter
+// limits their number.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
 // checkText looks for problems that the parser would not report, or would report without a place. These problems are text that is not Unicode,
