@@ -92,7 +92,7 @@ type again struct {
 	// For a loop: iteration is the current iteration, and back is the iteration with which the loop begins again, or 0 if the loop continues in
 	// its current iteration.
 	iteration, back int
-	later           *redoState // for an expanded node
+	later           *redoState // for an expanded node: which nodes inside it run again; otherwise nil
 }
 
 // is(r) reports whether node r begins again or continues inside, see again.inside.

@@ -503,7 +503,7 @@ type heldNode struct {
 	ref machine.Ref
 }
 
-// names returns the names in an outermost run. If there are none, names collects them.
+// names returns the names in an outermost run. The first call collects them.
 func (h *held) names() *heldNames {
 	if h.named == nil {
 		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
@@ -594,8 +594,7 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer adds a signal for a node, which name identifies by path or token. If the run accepted the same signal before it was continued, answer
-// does nothing.
+// answer adds a signal for the node with the given path or token. If the run accepted the same signal before it was continued, answer does nothing.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -611,7 +610,7 @@ func (x *restoration) answer(name string, value any) error {
 	return nil
 }
 
-// answer adds a signal for a node, which name identifies by path or token. It calls user code.
+// answer adds a signal for the node with the given path or token. It calls user code.
 func (h *held) answer(name string, d Decision) error {
 	in, ref, kept, err := h.answerable(name)
 	switch {
@@ -635,8 +634,8 @@ func (h *held) answer(name string, d Decision) error {
 	return nil
 }
 
-// answerable returns the node that a signal names, by path or token, with the node's run. If the node is inside an expanded node whose graph is
-// not known, answerable returns only kept. The error is the reason why the node cannot be answered.
+// answerable returns the node that a signal names, by path or token, with the node's run. If the node is inside an expanded node whose graph is not
+// known, answerable returns only the result `kept`. The error is the reason why the node cannot be answered.
 func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
@@ -735,7 +734,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 }
 
 // answer stores a signal for the node in the snapshot. The parameter `text` is the encoded value if it is known. If `given` is set, the signal came
-// with the options of the run that continues: then a deadline that has passed takes precedence over the signal.
+// with the options of the run that continues. A deadline that has passed then takes precedence over the signal.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -745,8 +744,8 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside the receiver. It changes the name in each signal to a path, which is prefix
-// followed by the path relative to the receiver.
+// signalsDeeper appends the signals for nodes in composites inside the receiver. It changes the name in each signal to a path: the prefix, followed
+// by the node's path relative to the receiver.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -763,8 +762,8 @@ func (in *insideState) signalsDeeper(list []signalState, prefix string) []signal
 	return list
 }
 
-// placeSignals reverses signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. If the composite
-// already has a signal for the node, this signal comes from an earlier transaction and stays.
+// placeSignals reverses signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. A signal that the
+// composite already has for the node comes from an earlier transaction, and stays.
 func (in *insideState) placeSignals() {
 	nodes := keptNodes{}
 	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })

@@ -33,11 +33,11 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns a part of a run, as a new epoch of the run: the named nodes and all their descendants. If nodes is empty, it reruns all nodes
-// that failed, were aborted or were cancelled, and their descendants. With [KeepDescendants] it reruns only the descendants that neither
-// completed nor were skipped. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards
-// and conditions are evaluated again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration
-// "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
+// Redrive reruns the named nodes and all their descendants, as a new epoch of the run. If nodes is empty, it reruns all nodes that failed, were
+// aborted or were cancelled, and their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped.
+// All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards and conditions are evaluated
+// again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside,
+// unless [Anew] is given: see docs/errors.md.
 //
 // If s is nil, Redrive reruns the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
 // first transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names who
@@ -58,8 +58,8 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 // AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were idle or
 // that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old node in everything that [Plan.Hash]
 // covers, including the nodes inside a composite. A node that runs again must exist. Any other difference is refused with [ErrGraphChanged]. A
-// stored run may also continue under another Name of its graph, which is refused without this option. The option changes nothing for a run that
-// begins, so a host that does not know whether its store contains the run can always set the option.
+// stored run may also continue under another Name of its graph. Without this option, another Name is refused. The option changes nothing for a run
+// that begins, so a host that does not know whether its store contains the run can always set the option.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
@@ -69,11 +69,11 @@ type restoration struct {
 	file    snapshotFile
 	held    *held
 	crashed bool // whether the snapshot was taken before the end of the run
-	anew    bool // whether waves begin again: nodes are redriven, or the run had ended
+	anew    bool // whether waves begin again, because nodes are redriven or the run had ended
 
 	answered takenSignals // the signals with IDs that the run accepted before it is continued, and the signals with IDs in its options
 
-	stored *store.Run // for a run in a store
+	stored *store.Run // the stored run from which the snapshot comes; nil without a store
 	taken  takenBack  // the data that a redrive removes from the store
 }
 
@@ -141,8 +141,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	return x, nil
 }
 
-// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan: the plan
-// may now declare another node with that id.
+// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan, since the
+// plan may now declare another node with that id.
 func (x *restoration) redrive(p *Plan, c *config) error {
 	if c.repeats&repairs != 0 {
 		return x.repair(p, c)
@@ -426,8 +426,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may contain a larger number of
-	// re-entries.
+	// Starts that are not attempts were re-entries, and one more re-entry may be pending. A damaged file may contain a larger number of re-entries.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -517,7 +516,7 @@ type held struct {
 	nodes   []nodeState
 	refs    []machine.Ref            // by node
 	at      map[machine.Ref]int      // by ref: the index of the node in nodes
-	tokens  map[string]machine.Ref   // of steps that wait
+	tokens  map[string]machine.Ref   // the steps that wait, by token
 	signals map[machine.Ref]Decision // signals for nodes that wait, and for gates that the run has not reached
 	inside  []*held                  // the nodes inside composites, in the order of nodes
 	kept    map[int]*nodeState       // the states of expanded nodes whose graphs are not known, by index
@@ -586,10 +585,11 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 	return h, nil
 }
 
-// maxStored is the greatest value of the counters in a snapshot. A continuing run can count on from this value without an overflow.
+// maxStored is the greatest value of the counters in a snapshot. A run that continues can count further from this value without an overflow.
 const maxStored = 1 << 30
 
-// sound reports whether the state of a node is consistent enough to make its word: other programs may have written the file.
+// sound reports whether the state of a node is consistent enough to make the node's word from it. It may be inconsistent, since other programs may
+// have written the file.
 func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -707,9 +707,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes the nodes ready whose backoff has ended. If an older version wrote the snapshot, a backoff may have no recorded end; it then
-// counts as ended. endBackoffs bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and
-// nothing else ends the backoff of a cleanup node.
+// endBackoffs makes each node ready if its backoff has ended. If an older version wrote the snapshot, a backoff may have no recorded end; it then
+// counts as ended. endBackoffs bounds each remaining backoff by the node's policy, since the clock that computed the time may have been wrong.
+// Nothing else ends the backoff of a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

@@ -133,8 +133,8 @@ func (r *Run) fileHeader() snapshotFile {
 	return file
 }
 
-// Snapshot returns the final state of the run. A suspended run can be resumed from it, and an ended run redriven. For the zero Result it returns
-// nil.
+// Snapshot returns the final state of the run. A suspended run can be resumed from it, and an ended run can be redriven from it. For the zero
+// Result it returns nil.
 func (r *Result) Snapshot() *Snapshot {
 	if !r.hasRun() {
 		return nil
@@ -591,7 +591,7 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 }
 
 // handledUnknown lists the handlers in an expanded node whose graph is not known. If the expanded node completed although nodes inside it failed,
-// a node inside has handled the failures, and handledUnknown lists the expanded node instead.
+// another node inside has handled the failures. It is not known which node, so handledUnknown lists the expanded node.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled

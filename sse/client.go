@@ -21,7 +21,7 @@ import (
 // Client reads the events of a run from the URL of a [Handler]. It continues after cut connections and server restarts. Its fields must not
 // change while it reads. Many readers may use one client.
 type Client struct {
-	// URL is the address of the run's events, without afterEventId: the client sends its cursor as a header.
+	// URL is the address of the run's events, without afterEventId, since the client sends its cursor as a header.
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
@@ -47,10 +47,10 @@ const (
 // Events begins with the first event. Events omits events that the server withholds. Leaving the loop closes the connection.
 //
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
-// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor: to
-// continue, reset the state and read Events(ctx, First-1). It is a [*StatusError] if the server rejects the request, and a [*LostError] if
-// events are missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the
-// last attempt. After any other error the client connects again.
+// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor. To continue,
+// reset the state and read Events(ctx, First-1). The error is a [*StatusError] if the server rejects the request, and a [*LostError] if events are
+// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt.
+// After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -148,7 +148,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of Close adds no information: the body was read, or reading it has failed
+	defer func() { _ = resp.Body.Close() }() // an error of Close adds no information, since the body was read, or reading it has failed
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:

@@ -21,7 +21,7 @@ type feed struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when the reader has returned
 
-	streams int // guarded by the mu of feeds
+	streams int // the number of streams of the feed; guarded by feeds.mu
 
 	segments segments // older events that are no longer in chunks
 
@@ -63,7 +63,7 @@ type feeds struct {
 	bySource map[Source]*feed
 }
 
-// join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. If h redacts
+// join returns a feed of a source for one more stream. When the stream ends, it calls leave. A new feed begins after the given event. If h redacts
 // events, or the source is not comparable, the stream gets its own feed.
 func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {

@@ -21,8 +21,8 @@ import (
 // of the Handler is negative, it responds to every request with 500 and the name of the field. A handler must not be copied after first use, and
 // its fields must not change.
 //
-// A stream ends with its request's context. http.Server.Shutdown waits for streams: to end them, cancel the server's
-// BaseContext in a function passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
+// A stream ends with its request's context. http.Server.Shutdown waits for streams. To end them, cancel the server's BaseContext in a function
+// passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
 //
 // Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them. So middleware that wraps the
 // ResponseWriter should have an Unwrap method.
@@ -94,8 +94,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// The status is read before the range: if the status is terminal, the range is final. Problems with the cursor must be found here, without
-	// waiting, since the handler can still respond with another status.
+	// The status is read before the range, so that the range is final if the status is terminal. Problems with the cursor must be found here,
+	// without waiting, since the handler can still respond with another status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {

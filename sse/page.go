@@ -20,7 +20,7 @@ const pageSize = 1 << 18
 // page responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
-	ended := src.Status().Terminal() // read before the range: if the status is terminal, the range is final
+	ended := src.Status().Terminal() // read before the range, so that the range is final if the status is terminal
 	_, last := src.EventRange()
 	if after < last {
 		size := 0

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// message is one block of an event stream with an id or data.
+// message is one block of an event stream. It has an id or data.
 type message struct {
 	// id is the id of this block, or of the last block before it that has one.
 	id    string
 	event string // "" if the block has no event field
-	// data is valid until the next call of next. hasData distinguishes a block with empty data from a block without data, which is not an event and
-	// only sets the id.
+	// data is valid until the next call of next. A block without data is not an event, and only sets the id. hasData distinguishes it from a block
+	// with empty data.
 	data    []byte
 	hasData bool
 }
