@@ -32,8 +32,8 @@ type Run struct {
 	runIdentity
 }
 
-// runGiven contains the plan, inputs and options of a run. Its fields, except dozes, do not change after the run has begun. Until then the functions
-// of the option Around may replace base.
+// runGiven contains the plan, inputs and options of a run. After the run has begun, only its field dozes changes. Until then the functions of the
+// option Around may replace base.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
@@ -59,7 +59,7 @@ type runNodes struct {
 	extras  map[machine.Ref]*extra
 	checks  map[machine.Ref]*evaluation         // the checks that workers perform
 	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
-	slipped atomic.Bool                         // whether slips has ever had an entry; readable without the lock
+	slipped atomic.Bool                         // whether the map slips has ever had an entry; readable without the lock
 	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
@@ -82,8 +82,8 @@ type runNest struct {
 	touched  bool  // see tree
 	heldBack bool  // whether the run is in durable.heldBack
 	nests    bool  // whether at least one node is a composite or has been expanded
-	// lends maps the name of a group to nodes of this run: nodes that have been expanded into a graph that names the group, and composites around such
-	// nodes. This graph, or a graph around it, declares the group.
+	// lends maps the name of a group to nodes of this run. These are the nodes that were expanded into a graph which names the group, and the composites
+	// around a node that was so expanded. The graph of this run, or a graph around it, declares the group.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
@@ -94,7 +94,7 @@ type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
 	keys       string         // the prefix of these nodes' keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
-	remaining  int64          // the length of the longest path in the tree that remains after this run
+	remaining  int64          // the duration of the longest path of nodes that follow the composite, in the runs around this run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, or CauseNone
 	seen       *sights        // for a memoized composite: the inputs from outside that the nodes inside read; otherwise nil
 	items      *items         // in the run of a map's items: the items
@@ -108,7 +108,7 @@ var notNested instance
 // runCrew contains the goroutines and timers of a run, or their numbers.
 type runCrew struct {
 	workers   int      // the number of working goroutines, without abandoned ones
-	worker    func()   // the function of the workers, which is work; nil until the first worker starts
+	worker    func()   // the function of the workers: Run.work; nil until the first worker starts
 	timers    int      // the number of callbacks that are armed or running
 	bell      *bell    // belongs to the outermost run; nil until an alarm is armed
 	single    *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
@@ -144,7 +144,7 @@ type runRest struct {
 	reentered bool                   // whether a step was entered again after a wait
 	leaving   bool                   // whether the run is being left, because of a call of Leave or the end of the caller's context
 	leftFor   *stopCause             // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
-	waits     *waits                 // belongs to the outermost run: see waiters
+	waits     *waits                 // the nodes that wait for signals; belongs to the outermost run
 	tokens    map[string]machine.Ref // the tokens of the steps that wait
 	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
 }
@@ -262,7 +262,7 @@ func (r *Run) prepare(x *restoration) {
 		}
 		r.st.KeepLog()
 	}
-	if x != nil { // restored now, since a pending run may be left before it begins
+	if x != nil { // the run is restored now, since a pending run may be left before it begins
 		r.mayEnd, r.careful = true, true
 		r.endless()
 		r.keepBound(x.file.Deadline)
@@ -510,7 +510,7 @@ func (r *Run) sumUp(now int64) {
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
 	r.leavePool()
-	if r.timers > 0 { // a node that backs off may have become terminal because it was superseded
+	if r.timers > 0 { // a superseded node may have left an armed backoff behind
 		r.disarmAll(false)
 	}
 	if r.outer != nil {
@@ -616,7 +616,7 @@ func (r *Run) Wait() (*Result, error) {
 	return res, err
 }
 
-// finished is Wait without waiting for the functions of Around.
+// finished does the same as Wait, but does not wait for the functions of Around.
 func (r *Run) finished() (*Result, error) {
 	<-r.done
 	if r.log != nil {
@@ -627,7 +627,7 @@ func (r *Run) finished() (*Result, error) {
 	r.resMu.Unlock()
 	var effects error
 	if !summed {
-		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // called without resMu, which other callers would have to wait for
+		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // called without resMu, so that other callers need not wait for the lock
 	}
 	r.resMu.Lock()
 	if !r.summed {
@@ -803,7 +803,7 @@ type nodeFacts struct {
 	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; only that run undoes it
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
-	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
+	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
 	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
 	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.

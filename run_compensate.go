@@ -31,9 +31,9 @@ type undoing struct {
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
 	whole  bool            // whether the nested run completed but its composite's attempt failed, so that undoing does not change the nested run's verdict
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
-	then   func(now int64) // called when all nodes are undone; nil if the field by is the run itself
+	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // the undos that run or back off, and for which this run waits: see the field by
+	active []*undo         // the undos that run or back off, and for which this run waits: see `by`
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
 	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field resumed is true
@@ -118,7 +118,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node still must be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that is still running; it is undone before the end node begins
+	if !r.st.Word(ref).Status().Terminal() { // the node is a restored cleanup composite that still runs; it is undone before the end node begins
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -162,10 +162,10 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes must be
-// undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
-// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes only these nodes,
-// whatever its status is, since failures of items concern only their map.
+// The method reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes
+// must be undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
+// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes only these nodes, whatever
+// its status is, since failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -269,7 +269,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // due was set before the run was resumed
+		case u.due > now: // a backoff that began before the run was resumed is not over
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -277,7 +277,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken records that it is the turn of a node whose undo began before the run was resumed. For any other node, taken does nothing.
+// The method taken records that it is the turn of a node whose undo began before the run was resumed. It does nothing for any other node.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -352,8 +352,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. Then rules returns a
-// compensation that has only the node's Timeout.
+// The method rules returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. For such an
+// attempt the method returns a compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -457,7 +457,7 @@ func (u *undo) leave() {
 	by.undo.active = slices.DeleteFunc(by.undo.active, func(other *undo) bool { return other == u })
 }
 
-// returned ends an attempt whose compensation has returned.
+// The method returned ends an attempt whose compensation has returned.
 func (u *undo) returned(step *Step, err error) {
 	step.returned()
 	if err == nil {
@@ -523,7 +523,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r.release(now)
 }
 
-// failed handles a failed attempt: it begins a backoff before another attempt, or gives up.
+// The method failed handles a failed attempt: it begins a backoff before another attempt, or gives up.
 func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
 	policy := u.rules().policy()
 	delay, refused := policy.next(int(u.attempts-u.cut), kind, facts.hint(), random)
@@ -595,7 +595,7 @@ func (u *undo) note() *writing {
 // isUndoing reports whether the outermost run undoes its nodes or has undone them. If so, the run's Timeout does not apply.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// over ends the node's turn. If it was the last turn in the run, over calls undoing.then, if set.
+// The method over ends the node's turn. If it was the last turn in the run, the method calls undoing.then, unless that is nil.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -819,7 +819,7 @@ func (h *manual) undo(x undoCall) {
 	h.begun = append(h.begun, x.step)
 }
 
-// answered ends an attempt to undo a node after the host has reported its result.
+// The method answered ends an attempt to undo a node after the host has reported the result of the attempt.
 func (u *undo) answered(step *Step, res attemptResult) {
 	err := res.err
 	switch {

@@ -39,7 +39,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 	return w.concludeKept(res)
 }
 
-// concludeKept is conclude for an output that the codec may already have encoded.
+// concludeKept does the same as conclude, but the codec may already have encoded the output.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan

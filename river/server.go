@@ -281,7 +281,7 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	return err
 }
 
-// unheard drops what a step in its own job reports, such as logs: none of it reaches the run.
+// unheard drops what a step reports in a job of its own, such as logs. These reports do not reach the run.
 type unheard struct{}
 
 func (unheard) Emit(any)               {}
