@@ -113,7 +113,7 @@ type logLine struct {
 type logRest struct {
 	arg   any
 	scope *eventScope // the scope of a nested run; nil for the log's run
-	run   *Run        // the run of the scope, if the entry ends a node; nil without observers, or once all observers have seen the entry
+	run   *Run        // the run of the scope; nil if the entry ends no node, or if no observer still has to see the entry
 }
 
 // eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
@@ -187,7 +187,7 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 // place.
 type eventLog struct {
 	run    *Run
-	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken while it is held
+	mu     sync.Mutex    // guards the fields below, and the unused part of the last block; no other lock is taken while it is held
 	blocks []block       // each block but the last has blockSize entries; the last one grows
 	base   uint64        // the id of the first entry, minus one
 	last   uint64        // the id of the last entry
@@ -203,10 +203,10 @@ type eventLog struct {
 	oldest  uint64      // the id of the first readable event of all lives, minus one
 	earlier []*eventLog // the logs of earlier lives in this process, in order, with the events up to start; see goOn
 
-	observers int    // the number of sinks that observe node ends, which are the last elements of sinks
+	observers int    // the number of sinks that observe node ends; these sinks are the last elements of `sinks`
 	released  uint64 // up to this id, entries no longer keep nested runs in memory
 
-	waited once.Once // wait waits for stuck sinks only once, however often the host waits for the end of the run
+	waited once.Once // the method `wait` waits for stuck sinks only once, however often the host waits for the end of the run
 }
 
 const blockSize = 64 // small enough for logLine.rest
@@ -258,7 +258,7 @@ func (l *eventLog) first() uint64 {
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if shown := l.last - l.hidden; shown > l.retain { // retain does not count hidden events, so that readers can still see them
+	if shown := l.last - l.hidden; shown > l.retain { // hidden events do not count, so that readers can still see the last l.retain events that are not hidden
 		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
@@ -284,7 +284,7 @@ func (l *eventLog) goOn(old *eventLog) {
 }
 
 // earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains
-// the log. If the snapshot comes from a file or a store, the Runner may have a run with the same id.
+// the log. If the snapshot comes from a file or a store, the log is that of the Runner's run with the same id, if there is one.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -559,7 +559,7 @@ func (l *eventLog) feedReady() {
 	}
 }
 
-// wait waits until the sinks have seen the last event. It waits for all sinks together at most for the grace.
+// The method `wait` waits until the sinks have seen the last event. The parameter `grace` bounds the time for all sinks together.
 func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
 
 func (l *eventLog) waitOnce(grace time.Duration) {
@@ -569,7 +569,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
-			timer.Reset(0) // for every other sink the timer fires at once, since all sinks share the grace
+			timer.Reset(0) // for every further sink the timer fires at once, since all sinks share the grace
 			select {
 			case <-k.done:
 				continue
@@ -624,8 +624,8 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 }
 
 // deltaCounts counts the deltas that the nodes of nested runs have emitted, by path, over all attempts of the nodes and their composites. The
-// counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop in which a
-// node has emitted the same number of deltas share one entry.
+// counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop share one entry
+// if a node has emitted the same number of deltas in each of them.
 type deltaCounts struct {
 	nodes map[string]int // the counts of nodes that are in no loop
 	loops map[loopNode][]deltaSpan
@@ -800,7 +800,8 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf returns the result of a node that has ended, while the run may continue. It takes the payload of the event that ended the node.
+// endOf returns the result of a node that has ended, while the run may continue. The parameter `payload` is the payload of the event that ended the
+// node.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)

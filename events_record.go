@@ -90,24 +90,24 @@ func (v *verdict) event() eventKind {
 // The run's lock guards it.
 type recorder struct {
 	first  uint64   // the id of the run's first event
-	wave   uint64   // the id of the last wave event or, without one, first
-	ended  uint64   // the id of the last event that ended a node or, without one, first
+	wave   uint64   // the id of the last wave event; equal to the field `first` if there is none
+	ended  uint64   // the id of the last event that ended a node; equal to the field `first` if there is none
 	latest []latest // by Ref
 
 	restored bool // whether the run continues from a snapshot whose consequences have not been recorded yet
 }
 
-// latest is a node's last event that was not passing.
+// latest is a node's last event of a kind that is not passing, see eventKind.passing.
 type latest struct {
 	id  uint64 // 0 if there is no event
 	end bool   // whether the event ended the node
 }
 
-// note makes the recorder remember an event of the log.
+// The method `note` makes the recorder remember an event of the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt the event means that a composite continues; without one, that the node begins again
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt the event means that a composite continues; without an attempt it means that the node begins again
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -133,7 +133,7 @@ func (r *Run) retract(runs []*Run) {
 			rec.first = 0
 			if r.outer != nil {
 				r.st.DropLog()
-			} // there is no event about the start of its composite
+			} // the log no longer has the event of the start of the run's composite
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -254,7 +254,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // if the node whose early join stopped this node has no event yet, the parent is the end that decided the join
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // this node was stopped by the early join of another node; if the other node has no event yet, the parent is the end that decided its join
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
@@ -495,14 +495,15 @@ func (m *eventMaker) enter(r *Run) {
 }
 
 // make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must contain the event that m made last, or a
-// copy of m.head: make does not write the fields that are the same in all events. The caller holds no locks, and make reads no field of the run
-// that may still change.
+// copy of m.head, since make does not write the fields that are the same in all events. The caller holds no locks, and make reads no field of the
+// run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft is make without the call of the codec. The caller encodes the output in the payload afterwards, with withOutput.
+// The method `draft` does what make does, except that it does not call the codec. The caller encodes the output in the payload afterwards, with
+// withOutput.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
@@ -597,7 +598,7 @@ func (r *Run) withOutput(payload any) any {
 	return payload
 }
 
-// eventOutput encodes an output for an event. The caller holds no locks: the codec is user code.
+// eventOutput encodes an output for an event. The caller holds no locks, since the codec is user code.
 func (r *Run) eventOutput(value any) (out event.Output) {
 	data, err := plainValue(r.cfg.codec, value)
 	if out.Bytes, out.Err = len(data), err; err == nil && len(data) <= r.cfg.eventOutputs {
@@ -606,7 +607,7 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 	return out
 }
 
-// completed completes the payload of node.completed. The node is terminal, so its word and record do not change any more.
+// The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record do not change any more.
 func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a gate without attempts is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)

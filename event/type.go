@@ -97,7 +97,8 @@ func (t Type) EngineName() string {
 }
 
 // ParseType returns the type with this name: its own name, its [Type.EngineName], or another spelling that engines use, such as node_start
-// or step.exit. Other engines end a run in any status with execution_complete; ParseType returns RunCompleted for this name.
+// or step.exit. Other engines report the end of every run, whatever its status, as execution_complete; ParseType returns RunCompleted for this
+// name.
 func ParseType(name string) (t Type, ok bool) {
 	t, ok = typesByName[name]
 	return t, ok

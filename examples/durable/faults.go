@@ -88,7 +88,7 @@ func (c *crew) share(db database, workers int) (inFlight int, err error) {
 	return ofStopped + ofKilled, c.wait()
 }
 
-// stop stops a process while it has orders in flight, and returns how many.
+// The method `stop` stops a process while it has orders in flight, and returns the number of these orders.
 func (c *crew) stop(db database, name string) (orders int, err error) {
 	process := c.processes[name].Process
 	for {

@@ -1,8 +1,8 @@
 // Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate. The
 // first process kills itself with SIGKILL. At that time it ships one order, has just been paid for another order, and waits for the approval of
 // a third. The second process opens the file and continues. The program prints which steps were called again: only the steps that were running
-// when the process was killed. Each payment was made once: a payment and its number are stored in one transaction, and a repeated payment step
-// finds the number.
+// when the process was killed. Each payment was made once, because a payment and its number are stored in one transaction, and a repeated payment
+// step finds the number.
 //
 //	go run ./examples/durable
 //
@@ -73,7 +73,7 @@ func (p place) open(ctx context.Context) (ledger, error) {
 	return openDatabase(ctx, p)
 }
 
-// process returns the command that starts a process of this program.
+// The method `process` returns the command that starts a process of this program.
 func (p place) process(ctx context.Context, life string) (*exec.Cmd, error) {
 	own, err := os.Executable()
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 type ledger interface {
 	store.Inbox
 	store.QueueStore
-	// note records that a process calls a step of a run. If the step is "", note records that the process has lost the run to another process.
+	// The method `note` records that a process calls a step of a run. If the step is "", it records that the process has lost the run to another
+	// process.
 	note(ctx context.Context, life, run, step string) error
 	// pay makes the payment for the run of a step and stores its number, in one transaction. If the run has paid before, pay only
 	// returns the number.
@@ -54,7 +55,7 @@ func (d *doom) await() {
 	select {}
 }
 
-// strike waits for all events, and kills the process without warning, as a fault of the machine would.
+// The method `strike` waits for all events, and kills the process without warning, as a fault of the machine would.
 func (d *doom) strike() error {
 	d.Wait()
 	fmt.Fprintln(d.out, "process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago")

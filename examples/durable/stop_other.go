@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// pause returns an error: this system cannot suspend a process.
+// pause returns an error, since this system cannot suspend a process.
 func pause(*os.Process) error { return errors.ErrUnsupported }
 
 func resume(*os.Process) error { return errors.ErrUnsupported }
