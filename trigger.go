@@ -26,15 +26,15 @@ type fired struct {
 	text    json.RawMessage // the encoded payload; nil if it is not encoded yet
 }
 
-// Fire runs only the part of the graph to which the trigger leads: all nodes that follow the trigger at any distance, and the end node. The
-// trigger is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
-// Result.Pruned names them. With [PruneClosure], fewer nodes are pruned.
+// Fire runs only the part of the graph to which the trigger leads: all nodes that follow the trigger at any distance, and the end node. The trigger
+// is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
+// Result.Pruned names them. [PruneClosure] also keeps the predecessors of the nodes that run.
 //
 // Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output is null. If no
 // trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
-// A run that continues from a [Snapshot] or its store stays fired without this option. If the option is given again, it must name the same
-// trigger, with the same [PruneMode] as at first; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
+// A run that continues from a [Snapshot] or its store keeps its trigger and payload, so the option need not be given again. If it is given, it must
+// name the same trigger, with the same [PruneMode]; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
@@ -44,8 +44,8 @@ type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors: Plan.Warnings
-	// lists such nodes, except if the predecessor follows only other triggers.
+	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors. Plan.Warnings lists
+	// such nodes, unless the predecessor follows no other root than triggers.
 	PruneForward PruneMode = iota
 	// PruneClosure also runs all predecessors of the nodes to which the trigger leads, at any distance, except other triggers.
 	PruneClosure
@@ -238,8 +238,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out a pruned node if every root that the node is
-// or follows is a trigger.
+// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out the edges of pruned triggers, and of pruned
+// nodes that follow no other root than triggers.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {

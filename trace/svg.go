@@ -9,9 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// SVG returns the picture of a plan as an image that browsers can display. With a result, which may be nil, nodes have the colours of their
-// statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. The text contains no scripts and
-// no references.
+// SVG returns the picture of a plan as an image that browsers can display. If res is not nil, nodes have the colours of their statuses, and their
+// labels say why nodes were skipped or stopped. The same plan and result give the same text. The text contains no scripts and no references.
 //
 // Edges are drawn as by [DOT]. A group has no frame; the labels of its nodes contain its name.
 func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
@@ -23,7 +22,7 @@ const (
 	margin     = 16
 )
 
-// SVG is the function [SVG] with the options d.
+// SVG does what the function [SVG] does, with the options d.
 func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	boxes := make([]svgBox, len(pic.boxes))
@@ -189,7 +188,7 @@ func svgLine(out *strings.Builder, l line, way []spot, at func(spot) (x, y float
 	fmt.Fprintf(out, "\" fill=\"none\" %s marker-end=\"url(#arrow)\"/>\n", style)
 }
 
-// svgText makes a text fit for an element.
+// svgText encodes a text for an element.
 func svgText(text string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(text)) // writing to a Builder never fails

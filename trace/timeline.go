@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led maps the id of an event that may be the Parent of other events to the constraint that the event sets. The constraint of a node's event
-	// names this node. The constraint of the start of a wave names the last node that ended before the wave.
+	// An event may be the Parent of other events. led maps the id of such a parent to the constraint that it sets for the other events. The
+	// constraint of a node's event names this node. The constraint of the start of a wave names the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
@@ -196,7 +196,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin records the event that caused a node's first event and, if inside is true, the composite that contains the node.
+// begin records the event that caused a node's first event. If the parameter "inside" is set, it also records the composite that contains the node.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {

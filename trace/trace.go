@@ -45,10 +45,10 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clip(r.events)
 }
 
-// maxLine is the maximum number of characters that are shown of an id, a reason or an error.
+// maxLine is how many characters of an id, a reason or an error are shown at most.
 const maxLine = 200
 
-// clean makes a text fit for one line of a picture or report.
+// clean escapes and shortens a text for one line of a picture or report.
 func clean(text string) string { return foreign.Line(text, maxLine) }
 
 // list returns a text with the first ids: "a, b, c and 2 more".

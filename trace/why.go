@@ -10,7 +10,7 @@ import (
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
 	// If a node was skipped because a predecessor was skipped, its reason is the reason of the node at which the skips began. Predecessors have
-	// smaller Refs, so their reasons are already in roots.
+	// smaller Refs, so the list "roots" already has their reasons.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]

@@ -21,8 +21,8 @@ type Block struct {
 	taken  bool // for a branch: whether a node has the edge with the branch's label
 }
 
-// Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not
-// typed, such as an end node. New adds the nodes of the pipeline to this graph before New returns.
+// Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not typed, such as an end
+// node. New adds the nodes of the pipeline to this graph when it is about to return.
 func (b *Block) Graph() *kahn.Graph {
 	if b == nil {
 		return nil
@@ -30,7 +30,7 @@ func (b *Block) Graph() *kahn.Graph {
 	return b.in.graph
 }
 
-// within reports whether a node of the block b can take a value made in the block outer.
+// within reports whether a node of the block b can take a value that was made in the block "outer".
 func (b *Block) within(outer *Block) bool {
 	for ; b != nil; b = b.parent {
 		if b == outer {
@@ -82,7 +82,7 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for an input: the source in the surrounding graph; for the item of an EachSub: the node that the method kept has made, or nil
+	from  *source // for the item of an EachSub: the node that kept has made, or nil; for any other input: the source in the surrounding graph
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to its type
 	takes []*source // the values that the node takes, as sources of its own graph
@@ -94,7 +94,7 @@ type source struct {
 	over    bool                 // the node is an Each, which takes its list as a parameter
 	inner   *flow                // the graph of a sub-pipeline; otherwise nil
 	cases   []*Block             // the branches that depend on the output, in the order in which they were requested
-	choice  choice               // whether and how the output is a choice
+	choice  choice               // which function made the output a choice
 	answer  func(out any) string // for a choice: the label of the branch that an output takes
 	waiting bool                 // the node is a gate
 	text    bool                 // for a gate: its value is a text
@@ -166,8 +166,8 @@ func (b *Block) add(id string, missing bool) *source {
 	return src
 }
 
-// reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding
-// graph. ok is false for a value that f cannot take.
+// reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding graph. The result "ok" is false
+// for a value that f cannot take.
 func (f *flow) reach(src *source) (_ *source, ok bool) {
 	if src.block.in == f {
 		return src, true

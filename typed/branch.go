@@ -18,8 +18,8 @@ var ErrBranch = errors.New("a value of a branch")
 //
 //	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
 //
-// A node on a branch may take any value of the surrounding blocks. A value made in a branch exists only if the branch is taken: [Either]
-// joins the values of both branches.
+// A node on a branch may take any value of the surrounding blocks. A value made in a branch exists only if the branch is taken. [Either] makes one
+// value of the values of both branches.
 func If(v Val[bool]) (then, otherwise *Block) {
 	if !v.src.choose(choiceIf, func(out any) string {
 		if yes, err := v.view.read(nil, v.src.id, out); err != nil || !yes {
@@ -105,8 +105,8 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first of vals that exists. Use Either to take
-// values of branches in the surrounding block:
+// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first existing value in the list "vals". Use Either to
+// take values of branches in the surrounding block:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
@@ -167,7 +167,7 @@ func (src *source) checkEither() {
 	}
 }
 
-// lacks describes a case in which b runs but none of the blocks runs. It returns "" if there is no such case. The list blocks is not empty.
+// lacks describes a case in which b runs but none of the blocks runs. It returns "" if there is no such case. The list "blocks" is not empty.
 func (b *Block) lacks(blocks []*Block) (text string) {
 	for _, at := range blocks {
 		if at == b {

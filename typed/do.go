@@ -12,8 +12,8 @@ import (
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
-// The id names the node in the graph, in events and in errors. Options.After lists nodes that the node must run after without taking their
-// values.
+// The id names the node in the graph, in events and in errors. Options.After lists further nodes that must have ended before the node runs. The node
+// does not take their values.
 func Do0[T any](b *Block, id string, do func(context.Context) (T, error)) Val[T] {
 	node := b.add(id, do == nil)
 	return add(node, func(s *kahn.Step) (T, error) { return do(s) })

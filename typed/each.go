@@ -24,13 +24,13 @@ type Items[A any] struct {
 	Estimate func(item A) time.Duration
 }
 
-// Each adds a node that calls f once for each item of a list. The value "vals" has the results in list order; a failed or skipped item has no
-// result. The value "errs" is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no
-// result. [Filled] puts the results at the places of their items. opts is empty, or a single Items. If more items fail than the Items tolerate,
-// the node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the
-// items that have no result.
+// Each adds a node that calls f once for each item of a list. The value "vals" has the results in list order; a failed or skipped item has no result.
+// The value "errs" is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no result.
+// [Filled] puts the results at the places of their items. The parameter "opts" has at most one Items. If more items fail than the Items tolerate, the
+// node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items that
+// have no result.
 //
-// Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key apply to each item.
+// Retry, Timeout, Priority, Groups and Key in the Options of the node apply to each item, as in kahn.Node.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
 	src := b.add(id, f == nil)
 	if src == nil {
@@ -83,13 +83,13 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	return vals, errs
 }
 
-// errNoResult skips an item without a value: the list is the result of another Each, which has no result for that item.
+// errNoResult skips an item that has no value, because the list comes from another Each, which has no result for the item.
 var errNoResult = kahn.Skip("the item before has no result")
 
 // itemInput is the name of the input that has the item of a nested run.
 const itemInput = "item"
 
-// each makes a node a map over a list.
+// each turns a node into a map over a list.
 func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	build := src.block.in.build
 	src.over = true
@@ -167,8 +167,8 @@ func listOf[T any](item view[T]) view[[]T] {
 	}
 }
 
-// Filled adds a node whose value is the list of the results of an [Each] or an [EachSub], with fill in place of missing results. The list
-// is as long as the list of items.
+// Filled adds a node whose value is the list of the results of an [Each] or an [EachSub], with the value "fill" in place of each missing result. The
+// list is as long as the list of items.
 //
 //	prices, _ := typed.Each(b, "price", parts, price, typed.Items[Part]{ToleratedPercent: 10})
 //	all := typed.Filled(b, "prices", prices, unknown)

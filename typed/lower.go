@@ -45,7 +45,8 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// end returns an end node for a sub-pipeline whose result node is not the last: it makes the result the output of the run.
+// end returns an end node for a sub-pipeline whose result node is not the last one. The end node returns the result, so that it is the output of the
+// run.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -95,8 +96,7 @@ func (src *source) connect() {
 	}
 }
 
-// param makes a value a parameter of a map or a sub-pipeline, which hands the value on to nested runs. A root input keeps its
-// name.
+// param turns a value into a parameter of a map or a sub-pipeline. The nested runs get this parameter. A root input keeps its name.
 func (src *source) param(of *source, name string) {
 	n := &src.node
 	if of.input {
@@ -133,7 +133,7 @@ func (src *source) check() {
 	}
 }
 
-// decide makes the node a condition if it has branches, and reports cases without nodes.
+// decide turns a node that has branches into a condition, and reports cases without nodes.
 func (src *source) decide() {
 	build, n := src.block.in.build, &src.node
 	switch {
