@@ -90,12 +90,12 @@
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges deliver data only: if they
-// could make it run, the label would have no effect. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge failed" the
-// plain edges deliver the rows and the order: they delay the node, and block it if their source fails, but they do not make it run. These plain edges
-// are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another branch of the
-// same condition. Such an edge is another way into the node. For example, in "if x: prepare; then store" two edges lead into the node store: the
-// branch "false", and a plain edge from the node prepare, which is on the branch "true". All join rules other than [AllSucceeded] and [Boundary]
+// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges deliver data only, because
+// the label would have no effect if they could make it run. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge
+// failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source fails. They do not make it run. These
+// plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
+// branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store" two edges lead into the node store:
+// the branch "false", and a plain edge from the node prepare, which is on the branch "true". All join rules other than [AllSucceeded] and [Boundary]
 // count every edge.
 //
 // The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that was
@@ -113,11 +113,12 @@
 //
 // Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, it undoes its nodes. The undoing begins when all
 // nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a node that
-// completed. It is also called for a node that began and failed or was stopped: unless its step returned [NoEffect], the node may have had an
-// effect. The successors of a node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled
-// undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by
-// [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process
-// dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
+// completed. It is also called for a node that began and failed or was stopped, because such a node may have had an effect. It is not called if the
+// step of such a node returned [NoEffect]. The successors of a node are undone before the node; independent nodes are undone at the same time. A run
+// whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a compensation, but
+// a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store
+// and its process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another
+// [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
@@ -149,9 +150,9 @@
 // # Waiting, and continuing elsewhere
 //
 // A gate (see [KindGate]) and a step that returns [Suspend] wait for a signal from outside. While they wait, they hold neither a slot nor a
-// goroutine. A run that can only wait is suspended. [Run.Signal] then continues a [Run]. [Execute] returns a [Result] with a [Snapshot], from
-// which [Resume] continues in any process and [Redrive] repeats failed nodes. With a [store.Store] every completion is a transaction, and a
-// process that starts the run again continues where the last process crashed.
+// goroutine. A run that can only wait is suspended. [Run.Signal] then continues a [Run]. [Execute] returns a [Result] with a [Snapshot].
+// [Resume] continues the run from the Snapshot in any process, and [Redrive] repeats failed nodes. With a [store.Store] every completion is a
+// transaction, and a process that starts the run again continues where the last process crashed.
 //
 // # What it is not
 //
