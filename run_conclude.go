@@ -652,8 +652,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the process
-// has died in the Fallback more often than the bound permits.
+// The method saves reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the
+// process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
@@ -671,8 +671,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes when the run continues, before anything else happens. For a node for which saves reports true, endDoomed begins
-// an attempt that calls only the Fallback.
+// endDoomed ends the doomed nodes when the run continues, before anything else happens. If the Fallback of a doomed node is called (see saves),
+// endDoomed begins an attempt that calls only the Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run

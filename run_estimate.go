@@ -44,11 +44,11 @@ func (at place) estimate() (time.Duration, bool) {
 type Forecast struct {
 	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals.
 	Left time.Duration
-	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. The run then
-	// also takes the time until the signals arrive, which Left does not contain.
+	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. In these cases the run
+	// also takes the time until the signals arrive. Left does not contain this time.
 	Waits bool
-	// Late is by how much the running steps exceed their estimates: the largest excess, and 0 if no step exceeds its estimate. If Late is not 0, Left is
-	// a lower bound, since it counts these steps as about to end.
+	// Late is the largest time by which a running step exceeds its estimate. It is 0 if no step exceeds its estimate. If Late is not 0, Left is a lower
+	// bound, since it counts these steps as about to end.
 	Late time.Duration
 }
 
@@ -85,10 +85,11 @@ type outlook struct {
 	asks  map[*Plan]bool // whether a plan has gates, in its own graph or in composites
 }
 
-// expected is the time until a node or a run ends, and the time for which its steps still hold slots of the run, in ns.
+// expected contains two times of a node or a run, in ns. Its field left is the time until the end. Its field work is the time for which the steps
+// still hold slots of the run.
 type expected struct{ left, work int64 }
 
-// ofRun computes the time left of a run or nested run. ok is false if this time is not known.
+// ofRun computes the remaining time of a run or nested run. ok is false if this time is not known.
 func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 	p := r.plan
 	var tiers []int64                    // under Waves: the longest node of each tier
@@ -129,7 +130,7 @@ func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 	return sum, true
 }
 
-// ofNode computes the time left of a node that has not ended.
+// ofNode computes the remaining time of a node that has not ended.
 func (o *outlook) ofNode(at place) (expected, bool) {
 	r, ref := at.run, at.ref
 	w := r.st.Word(ref)
@@ -157,7 +158,7 @@ func (o *outlook) ofNode(at place) (expected, bool) {
 	return expected{left, own}, ok
 }
 
-// ofComposite computes the time left of a composite that has begun.
+// ofComposite computes the remaining time of a composite that has begun.
 func (o *outlook) ofComposite(at place) (expected, bool) {
 	own, known := o.own(at)
 	own = max(own, 0)
@@ -175,8 +176,8 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 	return x, true
 }
 
-// own returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The estimate
-// is the rank of the node minus the largest rank of its successors.
+// The method own returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The
+// estimate is the rank of the node minus the largest rank of its successors.
 func (o *outlook) own(at place) (left int64, known bool) {
 	r, ref := at.run, at.ref
 	if known = r.expects(ref); !known {
@@ -193,7 +194,7 @@ func (o *outlook) own(at place) (left int64, known bool) {
 	return left, true
 }
 
-// expects reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
+// The method expects reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
 func (r *Run) expects(ref machine.Ref) bool {
 	switch p := r.plan; {
 	case p.estimates != nil || p.node(ref).Estimate > 0:

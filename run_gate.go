@@ -112,7 +112,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // the result if control does not call this function because the run has ended meanwhile
+	err = errNotKept // the result if the run has ended meanwhile, so that r.control does not call the function
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was first
@@ -186,8 +186,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending is trySignal for a restored run that is still pending. It adds the answer to Run.from, the state from which the run continues.
-// The run delivers the answer when it begins, or when it ends without having begun.
+// signalPending does the same as trySignal, but for a restored run that is still pending. It adds the answer to Run.from, the state from which the
+// run continues. The run delivers the answer when it begins, or when it ends without having begun.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -417,8 +417,8 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 // mostOutlasting is the largest number of warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds at most one warning for each declared gate. now and
-// due are on the run's clock.
+// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds at most one warning for each declared gate. The
+// parameters now and due are times of the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {

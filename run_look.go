@@ -38,8 +38,8 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
-// FirstStarted returns when the first node of the run started, in whichever process. For a run that was not continued, it returns what
-// [Run.Started] returns. A fork begins anew.
+// FirstStarted returns when the first node of the run started, in whichever process. For a run that was not continued, it returns what [Run.Started]
+// returns. The nodes that a fork took from another run do not count.
 func (r *Run) FirstStarted() time.Time {
 	began := r.Started()
 	r.st.Lock()
@@ -137,7 +137,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 	return Inside{}, fmt.Errorf("%w: %s is not a composite", ErrBadValue, quoteID(path))
 }
 
-// around contains the data that is copied under the run's lock to show the run.
+// The type around contains the data that is copied under the run's lock to show the run.
 type around struct {
 	run   *Run
 	id    string // the id of the run
@@ -150,8 +150,8 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report the states that all nodes have at the same time. For a node that has completed or has not
-// begun it copies only the word. The records of terminal nodes do not change, except when a store fails to write their ends.
+// lookAround copies the data that is needed to report the states of all nodes at one moment. For a node that has completed or has not begun it copies
+// only the word. The records of terminal nodes do not change, except when a store fails to write their ends.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -343,7 +343,7 @@ func (r *Run) composite(part string) (at place, number string) {
 	return place{r, ref}, number
 }
 
-// astray returns the error for a path whose remaining part, rest, names no node of this run.
+// astray returns the error for a path whose remaining part `rest` names no node of this run.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
 	for end := range r.plan.partEnds(rest) {
@@ -522,17 +522,17 @@ type SnapshotNode struct {
 	Inside    []SnapshotNode
 	// Items is the number of items of a map, including items that have not begun. It is 0 for other nodes, and before the map has its list.
 	Items int
-	// Prefix is the text before the ids of the nodes inside, in their paths. Plan is the plan of the graph inside; nil for the items of a map,
-	// and if the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// Prefix is the part of the paths of the inner nodes that precedes their ids. Plan is the plan of the graph inside; nil for the items of a map, and
+	// if the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
 }
 
-// Nodes returns the snapshot's nodes for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The error
-// matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no Kind,
-// Label, Tier and origins. Their Skip contains only the kind and the message. The nodes are in the order of declaration or, in a snapshot from a
-// store, in the order of their ids.
+// Nodes returns the snapshot's nodes for display. If p is the plan of the run, Nodes returns all nodes of the plan, in the order of declaration. The
+// error matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no
+// Kind, Label, Tier and origins. Their Skip contains only the kind and the message. The nodes are in the order of declaration or, in a snapshot from
+// a store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -689,7 +689,7 @@ func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix stri
 	}
 }
 
-// shown returns the value itself, or the encoded value.
+// The method shown returns the encoded value if there is one, and otherwise the value itself.
 func (v *stored) shown() any {
 	if v.raw != nil {
 		return v.raw
@@ -769,14 +769,14 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	if !n.End.Before(n.Began) { // otherwise the process ended before the attempt, and the attempt begins again
+	if !n.End.Before(n.Began) { // otherwise the process ended during the attempt, and the attempt begins again
 		current.End = n.End
 	}
 	return append(list, current)
 }
 
-// decided returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins of failures
-// are read from this State.
+// The function decided returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins of
+// failures are read from this State.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)

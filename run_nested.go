@@ -21,7 +21,7 @@ type composite struct {
 
 	before iterations     // for a loop
 	pause  *pause         // for a loop that waits for its next iteration, or whose wait was interrupted; otherwise nil
-	text   *iterationText // for a loop under a store
+	text   *iterationText // for a loop in a run with a store: the output of the last iteration
 	stored int32          // the number of outputs in before.all that were sent to the store
 }
 
@@ -47,7 +47,8 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposite begins the nested run of a composite. The parameter `seen` is nil unless a memo needs to know which inputs the nodes inside read.
+// beginComposite begins the nested run of a composite. The parameter `seen` records, for a memo, which inputs the nodes inside read. It is nil if no
+// memo needs them.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{seen: seen}
