@@ -28,7 +28,7 @@ const (
 	Failed    Status = machine.Failed    // the node's own work failed, after all retries
 	Aborted   Status = machine.Aborted   // the node was stopped, or never started, because of a failure inside the run
 	Cancelled Status = machine.Cancelled // the node was stopped, or never started, on request
-	Skipped   Status = machine.Skipped   // deliberately not on the path
+	Skipped   Status = machine.Skipped   // the node is not on the chosen path
 )
 
 // RunStatus is the status of a whole run. The zero value is [RunPending].
@@ -80,7 +80,7 @@ const (
 	CauseContext            CauseKind = machine.CauseContext            // the caller's context ended
 	CauseCancelRun          CauseKind = machine.CauseCancelRun          // Cancel was called
 	CauseCancelNode         CauseKind = machine.CauseCancelNode         // CancelNode was called
-	CauseExternal           CauseKind = machine.CauseExternal           // the call was aborted outside the engine
+	CauseExternal           CauseKind = machine.CauseExternal           // the step returned ErrCallAborted
 	CauseSuperseded         CauseKind = machine.CauseSuperseded         // no other node needs the result any more
 	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // a node could not be undone
 	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
@@ -116,8 +116,8 @@ const (
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X,
 // dead, because another branch was taken; or F, failed. The rules count these classes over the control edges; a data-only edge delays a node and
-// has no class. Rules that also exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see [Plan.Edges]:
-// under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any other edge.
+// has no class. Rules that also exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see [Plan.Edges].
+// Under AllSucceeded and Boundary, side edges alone do not make a node run. The other rules count a side edge like any other edge.
 type Join = machine.Join
 
 // The join rules. Rules marked "early" may decide before all edges have resolved; a skip is decided only when all edges have resolved.
@@ -187,7 +187,7 @@ func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse
 // edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 
-// Errors of package machine, about values and about a State.
+// These are errors of package machine about values and about a State.
 var (
 	ErrBadValue    = machine.ErrBadValue
 	ErrUnknownNode = machine.ErrUnknownNode

@@ -57,7 +57,7 @@ type attemptContext struct {
 	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if there is none. The run's lock guards it.
 }
 
-// usedContext and timedContext save an allocation: each contains an attemptContext together with the object for which the attemptContext is made.
+// usedContext and timedContext save an allocation, since each contains both an attemptContext and the object for which the attemptContext is made.
 type (
 	usedContext struct {
 		attemptContext
@@ -76,7 +76,7 @@ type handedContext struct {
 	attempt *Step // the attempt's first Step, made by the run or by NewStep
 
 	call     *Call    // for a Step that was made from data; otherwise nil
-	reporter reporter // for such a Step; may be nil
+	reporter reporter // for a Step that was made from data; may be nil
 }
 
 // stepKey is the key by which a context derived from a Step finds the Step.
@@ -99,8 +99,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt whose context is ctx. Middleware passes that Step to next. If the step uses its Step as a context, it
-// then gets the context that the middleware derived.
+// under returns a Step of the same attempt whose context is ctx. Middleware passes this Step to its function `next`. If the step uses its Step as a
+// context, it then gets the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -234,8 +234,8 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns the field err, and Err returns the field is:
-// context.Canceled or context.DeadlineExceeded.
+// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns the field `err`, and Err returns the field `is`
+// (context.Canceled or context.DeadlineExceeded).
 type stopCause struct{ err, is error }
 
 // value looks up key in a context that is derived from base and has ended with the cause c. Package context finds the cause by such a look-up.
@@ -436,8 +436,8 @@ func (s *Step) UpstreamErr(id string) error {
 	return v.Err(id)
 }
 
-// Root returns a root input of the run. In a composite, and in the items of a map, it returns a parameter of the composite instead: an
-// input of the run is available there only if the composite has it as a parameter.
+// Root returns a root input of the run. In a composite, and in the items of a map, it returns a parameter of the composite instead. There, an input
+// of the run is available only if the composite has it as a parameter.
 func (s *Step) Root(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Root[name]
@@ -565,8 +565,8 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to next. For the key that
-// [StepOf] uses, it returns the Step itself.
+// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to its function `next`. For
+// the key that [StepOf] uses, it returns the Step itself.
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -853,8 +853,8 @@ func (s *Step) predecessors() []Predecessor {
 }
 
 // Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it increases each
-// time that a process acquires the lease. A receiver of requests from steps can refuse an epoch lower than an epoch it has already seen: such a
-// request comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
+// time that a process acquires the lease. A receiver of requests from steps can refuse a request with a lower epoch than an earlier request had. It
+// comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

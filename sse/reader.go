@@ -98,7 +98,7 @@ func (r *reader) event(e event.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the event was seen before: the server has begun with an event before the cursor
+		return nil // the event was seen before, since the server has begun with an event before the cursor
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})

@@ -27,8 +27,8 @@
 //		events.addEventListener(end, () => events.close())
 //
 // An EventSource reconnects whenever a stream ends. If the page does not close the EventSource, it reconnects after the run's last event, gets
-// status 204, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every reconnection, and would
-// override the browser's own cursor.
+// status 204, and stops. Do not put afterEventId into the URL of an EventSource, since the browser would send the parameter on every reconnection,
+// and it would override the browser's own cursor.
 //
 // The first event after a pause is sent at once. Events in quick succession are sent together, with a delay of at most 20 ms.
 //
@@ -55,9 +55,9 @@
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
 // The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's state from the
-// host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has
-// closed itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the
-// same response: a crash has lost the last events that the client saw, see [event.Recovery].
+// host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has closed
+// itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the same
+// response, since a crash has lost the last events that the client saw, see [event.Recovery].
 //
 // # Without streaming
 //

@@ -68,8 +68,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source until the source ends, and then returns nil. It does not send errors to the client: the client reconnects,
-// and then either misses nothing or gets the error.
+// follow writes the events of a source until the source ends, and then returns nil. It does not send errors to the client, since the client
+// reconnects, and then either misses nothing or gets the error.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -163,8 +163,8 @@ func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// send writes frames in one write, flushes them, and then removes the deadline: HTTP/2 would reset an idle stream after its deadline has passed,
-// even if the server has set the deadline.
+// send writes frames in one write, flushes them, and then removes the deadline. Otherwise HTTP/2 would reset an idle stream after the deadline,
+// even after a deadline that the server has set.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
@@ -192,7 +192,7 @@ func (h *Handler) render(r *http.Request, e event.Event) []byte {
 		shown.ID, shown.Type = e.ID, e.Type
 		e = shown
 	}
-	data, err := e.MarshalJSON() // a direct call: json.Marshal would compact the result a second time
+	data, err := e.MarshalJSON() // a direct call, since json.Marshal would compact the result a second time
 	if err != nil {
 		return nil // only a payload from Redact can fail to be encoded
 	}
