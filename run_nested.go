@@ -223,7 +223,7 @@ func (r *Run) childLeft() {
 	}
 }
 
-// returned concludes the composite of an ended nested run.
+// The method returned concludes the composite of an ended nested run.
 func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
 	r.st.Lock()
@@ -320,7 +320,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// given returns a root input. If `noted` is set, a memo must record the read, see sights.
+// The method given returns a root input. If `noted` is set, a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -462,7 +462,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // nothing more is done with r: a worker of the outer run may be reading the verdict without the lock
+			r.conclude(now) // attend does no more with r, since a worker of the outer run may read the verdict without the lock
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -498,7 +498,7 @@ func (r *Run) shareGroups() {
 	}
 }
 
-// shareTreeKey makes group g of the run, which represents a key, use the same slots as the key's groups in the other runs of the tree.
+// shareTreeKey connects a key to the tree: the run's group g for the key uses the same slots as the key's groups in the other runs.
 func (r *Run) shareTreeKey(g int32, key string) {
 	t, own := r.tree, r.st.SlotsOf(g)
 	if known := t.keys[key]; known != nil {
@@ -619,7 +619,7 @@ func (r *Run) enter() {
 	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
-		return // the items of such a map hold only slots of the map
+		return // items that are composites hold only slots of their map
 	}
 	s.ShareTree(&r.tree.TreeSlots)
 }
