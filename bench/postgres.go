@@ -123,7 +123,7 @@ func (s *server) clear() error {
 }
 
 // floorText is the statement with which a program without an engine would write the rows of commits. All commits in a statement belong to
-// different runs. It checks the leases.
+// different runs. The statement checks the leases.
 const floorText = `WITH held AS (
 	UPDATE kahn.runs r SET sequence = w.sequence FROM unnest($1::bigint[], $2::bigint[]) AS w(run, sequence)
 	WHERE r.run = w.run AND r.owner = 'owner' AND r.epoch = 1 AND r.expires > clock_timestamp() RETURNING r.run

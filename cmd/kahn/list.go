@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
-// undoWords maps each state of a run's compensation to the word that the command list prints.
+// undoWords maps each state of a run's compensation to the word that `kahn list` prints.
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }
