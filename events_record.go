@@ -107,7 +107,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt the event means that a composite continues; without an attempt it means that the node begins again
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // an attempt shows that a composite continues; without one the node begins again
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -254,7 +254,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // this node was stopped by the early join of another node; if the other node has no event yet, the parent is the end that decided its join
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the node whose early join stopped this node may have no event yet
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:

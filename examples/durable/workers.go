@@ -65,7 +65,7 @@ func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err 
 	return decide(ctx, db, w, name)
 }
 
-// perform performs orders until all have ended.
+// The function `perform` performs orders until all have ended.
 func perform(ctx context.Context, out io.Writer, db ledger, w work, name string) error {
 	s := &shop{ledger: db, life: name, pause: w.pause}
 	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Lease(name, 0))}
@@ -183,7 +183,7 @@ func (c *crew) begin(name string) error {
 	return nil
 }
 
-// kill kills a process, and waits until it has ended.
+// The method `kill` kills a process, and waits until it has ended.
 func (c *crew) kill(name string) error {
 	process := c.processes[name]
 	delete(c.processes, name)
@@ -196,7 +196,7 @@ func (c *crew) kill(name string) error {
 	return nil
 }
 
-// wait waits until all processes have ended by themselves.
+// The method `wait` waits until all processes have ended by themselves.
 func (c *crew) wait() error {
 	for name, process := range c.processes {
 		if err := process.Wait(); err != nil {

@@ -78,7 +78,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// refusal returns nil for a success. Otherwise it returns an error from which kahn knows whether and when to try again.
+// The function `refusal` returns nil for a success. Otherwise it returns an error from which kahn knows whether and when to try again.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {

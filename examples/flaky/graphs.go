@@ -113,7 +113,7 @@ func page(_ context.Context, s *kahn.Step) (any, error) {
 	return text, nil
 }
 
-// exportGraph is the graph of the second run, whose timeout is shorter than the run needs.
+// exportGraph is the graph of the second run, which takes longer than its timeout.
 func exportGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "export", Defaults: kahn.Defaults{Retry: policy}}
 	return g.Add(

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// logTo returns a sink that writes a line for every event worth logging. It needs no lock: kahn calls a sink with one event at a time,
-// and Execute returns only after the last event.
+// logTo returns a sink that writes a line for every event worth logging. It needs no lock, since kahn calls a sink with one event at a time, and
+// Execute returns only after the last event.
 func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	nodes := map[string]kahn.Node{}
 	for _, n := range g.Nodes() {

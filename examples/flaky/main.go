@@ -107,7 +107,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// run runs the graphs against the shop and returns the broken promises.
+// The function `run` runs the graphs against the shop and returns the broken promises.
 func run(stdout io.Writer) error {
 	s := newShop()
 	return visit(stdout, s, s)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// checks counts promises and collects the broken ones.
+// The type `checks` contains the number of promises and the list of the broken ones.
 type checks struct {
 	made   int
 	broken []error
@@ -63,7 +63,7 @@ var requestPromises = map[string]int{
 	"GET /legacy": 1, "POST /lock": 1, "GET /export": 1, "DELETE /lock": 1,
 }
 
-// check checks the promises about the nodes of a run.
+// The method `check` checks the promises about the nodes of a run.
 func (r *runReport) check(c *checks, promises []promise) {
 	c.that(r.result.Len() == len(promises), "%d nodes, but %d promises", r.result.Len(), len(promises))
 	for _, p := range promises {

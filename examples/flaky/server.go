@@ -74,7 +74,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count counts a request and returns how many requests the endpoint has had, under any key.
+// The method `count` counts a request and returns how many requests the endpoint has had, under any key.
 func (s *shop) count(endpoint, key string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *shop) count(endpoint, key string) (n int) {
 	return n
 }
 
-// order returns the number of the order with an idempotency key. If there is no such order, order makes it.
+// The method `order` returns the number of the order with an idempotency key. If there is no such order, the method makes it.
 func (s *shop) order(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func (s *shop) lock(locked bool) {
 // release answers the requests that hang.
 func (s *shop) release() { close(s.free) }
 
-// account checks the requests that the server has received. Each endpoint in requests must have been called requests[endpoint]
-// times. The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
+// The method `account` checks the requests that the server has received. Each endpoint in requests must have been called requests[endpoint] times.
+// The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
 func (s *shop) account(c *checks, requests map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *shop) account(c *checks, requests map[string]int) {
 	c.that(!s.locked, "the lock is still held")
 }
 
-// serve serves h on the loopback interface until stop is called.
+// The function `serve` serves h on the loopback interface until stop is called.
 func serve(h http.Handler) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

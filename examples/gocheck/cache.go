@@ -29,7 +29,7 @@ type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
 	kept  store.DirCache // exports of packages, by digest
-	mu    sync.Mutex     // guards known; held while a package is read from the cache, since this may change packages in known
+	mu    sync.Mutex     // guards the map `known`; held while a package is read from the cache, since reading may change packages in the map
 	known map[string]*types.Package
 }
 
@@ -40,7 +40,7 @@ func newCachedChecker(dir string) *cachedChecker {
 	}
 }
 
-// keeps sets the fields of a node that make the Memo keep the node's output.
+// The function `keeps` sets those fields of a node that make the Memo keep the node's output.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
 // key returns a hash of everything that the check of a package depends on: the toolchain, the package's files, and the exports of its
@@ -84,7 +84,7 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		return "unsafe", nil
 	}
 	var text bytes.Buffer
-	// The export is written without the positions of the file set: they change with every comment, and only errors about the package itself
+	// The export is written without the positions of the file set, since they change with every comment, and only errors about the package itself
 	// need them.
 	if err := gcexportdata.Write(&text, token.NewFileSet(), checked); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ type goPackage struct {
 	Imports    []string          // import paths of packages, vendored ones in full
 	ImportMap  map[string]string // from the path in an import declaration to the path of the package, where they differ
 	Module     *struct{ GoVersion string }
-	DepOnly    bool // no pattern names the package: another package imports it
+	DepOnly    bool // no pattern names the package; it is listed because another package imports it
 	Error      *listError
 }
 
@@ -86,9 +86,9 @@ func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) 
 	return packages, errors.Join(problems...)
 }
 
-// graph makes a node of every package. The node follows the packages that the package imports. A package that could not be loaded follows
-// no package: its step fails at once. This also breaks the import cycles that go list reported. If `each` is not nil, it is called with
-// every node, and may modify it.
+// graph makes a node of every package. The node follows the packages that the package imports. A package that could not be loaded follows no
+// package, so its step fails at once. This also breaks the import cycles that go list reported. If `each` is not nil, it is called with every node,
+// and may modify it.
 func graph(packages []*goPackage, each func(*kahn.Node)) *kahn.Graph {
 	g := &kahn.Graph{Name: "gocheck"}
 	for _, pkg := range packages {

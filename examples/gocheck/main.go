@@ -31,9 +31,9 @@
 //	                 0.09 s  go/types
 //	                 0.06 s  crypto/tls
 //
-// The work is the time that all packages took together, the critical path the time of the longest chain of imports. The speed-up is work / wall time.
-// It is at most the limit, and at most work / critical path, however many processors there are. If the limit is above the number of processors, the
-// times include waits for a processor, and say little.
+// The work is the time that all packages took together. The critical path is the time of the longest chain of imports. The speed-up is work / wall
+// time. It is at most the limit, and at most work / critical path, however many processors there are. If the limit is above the number of
+// processors, the times include waits for a processor, and say little.
 //
 // A package with errors fails, and the packages that depend on it are aborted; all other packages are still checked:
 //
@@ -79,7 +79,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs the program and returns the exit code.
+// The function `run` runs the program and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gocheck", flag.ContinueOnError)
 	flags.SetOutput(stderr)

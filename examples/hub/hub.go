@@ -96,7 +96,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// start starts the call of an attempt that has begun. The job needs no checks and has no gates, so every task is an attempt.
+// The method `start` starts the call of an attempt that has begun. The job needs no checks and has no gates, so every task is an attempt.
 func (h *hub) start(task machine.Task) {
 	id := h.plan.ID(task.Ref)
 	call := fmt.Sprintf("%s#%d", id, task.Attempt)

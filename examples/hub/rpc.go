@@ -28,7 +28,7 @@ func newRPC(seed uint64) *rpc {
 	return &rpc{answers: make(chan answer), rng: rand.New(rand.NewPCG(seed, 0)), aborted: map[string]chan struct{}{}}
 }
 
-// call starts a call. It does not wait.
+// The method `call` starts a call, and does not wait for the answer.
 func (r *rpc) call(id, method string, attempt int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

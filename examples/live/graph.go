@@ -23,7 +23,7 @@ func (p pace) workflows() map[string]*kahn.Graph {
 	return graphs
 }
 
-// works returns a step that takes some seconds and reports progress after each of several parts.
+// The method `works` returns a step that takes some seconds and reports progress after each of several parts.
 func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range parts {
@@ -66,7 +66,7 @@ func (p pace) release() *kahn.Graph {
 	)
 }
 
-// imports returns a graph that reads a list, and runs a sub-graph for each of its 200 rows.
+// The method `imports` returns a graph that reads a list, and runs a sub-graph for each of its 200 rows.
 func (p pace) imports() *kahn.Graph {
 	row := &kahn.Graph{Inputs: []kahn.Input{{Name: "item"}, {Name: "index"}}}
 	row.Add(

@@ -54,7 +54,7 @@ func main() {
 // services is a fake of the services that the order needs, for one process.
 type services struct{ dir, life string }
 
-// note writes an effect into the ledger.
+// The method `note` writes an effect into the ledger.
 func (x services) note(s *kahn.Step, what string) error {
 	ledger, err := os.OpenFile(filepath.Join(x.dir, "ledger"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -161,8 +161,8 @@ func run(w io.Writer) (err error) {
 	return err
 }
 
-// check prints the ledger. It returns nil if all effects in the ledger were undone, the last one first, and if the calls that undo the
-// same effect all had one idempotency key.
+// check prints the ledger. It returns nil if two rules hold: all effects in the ledger were undone in the reverse order, and all calls that undo
+// the same effect had one idempotency key.
 func check(w io.Writer, file string) error {
 	ledger, err := os.Open(file)
 	if err != nil {

@@ -57,7 +57,8 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims lists the claims that the program shows. If `with` is false, check leaves out the setting that makes the claim true.
+// claims lists the claims that the program shows. If the argument `with` is false, the function `check` leaves out the setting that makes the claim
+// true.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error

@@ -15,7 +15,7 @@ import (
 type process struct {
 	db     *sqlite.Store
 	runner *kahn.Runner
-	served chan error // gets what Serve returns
+	served chan error // receives the result of Serve
 }
 
 // open connects a process to the file.
@@ -27,7 +27,7 @@ func open(file string, runner *kahn.Runner) (*process, error) {
 	return &process{db: db, runner: runner}, nil
 }
 
-// serve calls f on a goroutine. f must perform the runs of the file until the Runner's Shutdown is called.
+// serve calls f on a goroutine. The function f must perform the runs of the file until the Runner's Shutdown is called.
 func (p *process) serve(f func() error) {
 	p.served = make(chan error, 1)
 	go func() { p.served <- f() }()
@@ -69,7 +69,7 @@ func (p *process) ended(ctx context.Context) error {
 	}
 }
 
-// pause waits for a time, or returns why ctx has ended.
+// pause waits for the duration d. If ctx ends before, pause returns the reason.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
