@@ -59,10 +59,10 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes logs the names of
 // the waiting nodes. It does not test the nodes after them.
 //
-// Crashes calls start for each process. start must make a new graph and a new step function, so that nothing in memory survives the crash. The
-// steps report their effects to the Process. opts are the options that the host passes to its runs, including [kahn.Encoding] and
-// [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs. At the
-// crash their contexts end, and then they should return soon. In [InFakeTime] backoffs take no time.
+// Crashes calls the function `start` for each process. This function must make a new graph and a new step function, so that nothing in memory
+// survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs, including
+// [kahn.Encoding] and [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the
+// same inputs. At the crash their contexts end, and then they should return soon. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)
@@ -86,7 +86,7 @@ func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn
 	return crashes, err
 }
 
-// checkCrashes is CheckCrashes that also returns the Result of the run without a crash.
+// checkCrashes does the same as CheckCrashes, and also returns the Result of the run without a crash.
 func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, res *kahn.Result, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
@@ -129,7 +129,8 @@ type outcome struct {
 	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// crash runs the workflow with a crash at one write. died describes this write, or is empty if the run ended before the write.
+// The method `crash` runs the workflow with a crash at one write. The result `died` describes this write, or is empty if the run ended before the
+// write.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -185,7 +186,8 @@ func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestS
 	return statuses, err
 }
 
-// live runs the workflow in one process, until the end of the run or until the crash at a write. Writes count from 1; 0 means no crash.
+// The method `live` runs the workflow in one process, until the end of the run or until the crash at a write. Writes count from 1; 0 means no
+// crash.
 func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
@@ -202,7 +204,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
-// repeated returns an error if an effect has two keys.
+// The function `repeated` returns an error if an effect has two keys.
 func repeated(effects map[string][]string) error {
 	for _, what := range slices.Sorted(maps.Keys(effects)) {
 		keys := effects[what]
@@ -309,7 +311,7 @@ func (s *dyingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) 
 	return 0, errDead
 }
 
-// contents describes a write.
+// The function `contents` describes a write.
 func contents(c store.Commit) string {
 	var parts []string
 	for what, list := range map[string][]store.Attempt{"end of ": c.Completed, "start of ": c.Started} {

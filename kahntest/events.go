@@ -204,7 +204,7 @@ func payloadFits(e event.Event) (ok bool) {
 	return ok
 }
 
-// resumes reports whether the event begins a further life of the run.
+// The function `resumes` reports whether the event begins a further life of the run.
 func resumes(e event.Event) bool {
 	if e.Type == event.RunStatusChanged {
 		return e.Payload.(event.StatusChange).To == kahn.RunRunning
@@ -212,7 +212,7 @@ func resumes(e event.Event) bool {
 	return e.Type == event.RunRecovered
 }
 
-// forks reports whether the event begins a run with results of another run.
+// The function `forks` reports whether the event begins a run that is a fork of another run.
 func forks(e event.Event) bool {
 	p, ok := e.Payload.(event.Start)
 	return ok && p.Forked != ""
@@ -237,8 +237,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// resumed begins a new life of the run with event i. Nodes that had not ended may be queued and begin again. The new life may be in another mode,
-// waves or eager.
+// The method `resumed` begins a new life of the run with event i. Nodes that had not ended may be queued and begin again. The new life may be in
+// another mode, waves or eager.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -253,8 +253,8 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// carried reports whether a predecessor of a node ended in a life without waves, before the current life in waves mode. The node's join may have
-// been decided in that earlier life, so the node may begin outside its wave.
+// The method `carried` reports whether a predecessor of a node ended in a life without waves, before the current life in waves mode. The node's
+// join may have been decided in that earlier life, so the node may begin outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -263,7 +263,7 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// at returns an event of the stream. ok is false if the stream lacks the event, for example because the stream began later.
+// The method `at` returns an event of the stream. ok is false if the stream lacks the event, for example because the stream began later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -445,7 +445,7 @@ func isInside(path, composite string) bool {
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0
 }
 
-// redrives reports whether the event means that a run that had ended is redriven.
+// The function `redrives` reports whether the event means that a run that had ended is redriven.
 func redrives(e event.Event) bool {
 	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()

@@ -27,10 +27,10 @@ type nodeLife struct {
 	assumed   bool   // whether the stream lacks the node's end: the events of a successor show that the node has ended
 }
 
-// guessed reports whether the node's declaration is a guess, because the graph that declares the node is unknown.
+// The method `guessed` reports whether the node's declaration is a guess, because the graph that declares the node is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
-// refused reports whether the attempt timed out or its output was rejected. If so, the output of the attempt is not used.
+// The method `refused` reports whether the attempt timed out or its output was rejected. If so, the output of the attempt is not used.
 func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
@@ -226,8 +226,8 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	}
 }
 
-// rewound reports whether a node is inside a loop that has gone back to an earlier iteration, or inside a node that was expanded again, into
-// another graph.
+// The method `rewound` reports whether a node is inside a loop that has gone back to an earlier iteration, or inside a node that was expanded
+// again, into another graph.
 func (c *streamChecker) rewound(n *nodeLife) bool {
 	around := c.nodes[n.within]
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
@@ -251,12 +251,12 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	}
 }
 
-// unbound reports whether a node began, or may have begun, in a life without waves. Such a node may continue outside its wave.
+// The method `unbound` reports whether a node began, or may have begun, in a life without waves. Such a node may continue outside its wave.
 func (c *streamChecker) unbound(n *nodeLife) bool {
 	return n.unbound || n.began != 0 && n.began < c.switched
 }
 
-// running reports whether a composite has started, and has not ended.
+// The method `running` reports whether a composite has started, and has not ended.
 func (c *streamChecker) running(path string) bool {
 	n := c.nodes[path]
 	if c.part && (n == nil || n.unseen) {
@@ -265,9 +265,9 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
-// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins again in
-// another life of the run, or is stopped. A cleanup node may also begin again in the same life, because a stop does not affect cleanup nodes. The
-// checker does not look for the stop, because a stop that ends no node has no event.
+// The method `interrupted` reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins
+// again in another life of the run, or is stopped. A cleanup node may also begin again in the same life, because a stop does not affect cleanup
+// nodes. The checker does not look for the stop, because a stop that ends no node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
@@ -286,7 +286,7 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	return !c.begins(i)
 }
 
-// begins reports whether the node that event i queues begins in the same life, which means before the run is suspended or recovered.
+// The method `begins` reports whether the node that event i queues begins in the same life, which means before the run is suspended or recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}
@@ -359,7 +359,8 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// passing checks a delta or a log. The event must come from an attempt that has begun. A log may also come from the engine before an attempt.
+// The method `passing` checks a delta or a log. The event must come from an attempt that has begun. A log may also come from the engine before an
+// attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded

@@ -83,7 +83,7 @@ func (k CauseKind) StopStatus() Status {
 	return Aborted
 }
 
-// stops reports whether a node, or a run, can be stopped for the cause.
+// The method `stops` reports whether a node or a run can be stopped for the cause.
 func (k CauseKind) stops() bool { return (otherFailures | requests).Has(k) }
 
 // CauseSet is a set of CauseKinds, with one bit for each kind.

@@ -162,7 +162,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	return left
 }
 
-// turn begins the turn of a node.
+// The method `turn` begins the turn of a node.
 func (x *reversal) turn(s *Locked, r Ref) {
 	if x.state[r] == undoAhead {
 		x.state[r] = undoContends
@@ -172,7 +172,7 @@ func (x *reversal) turn(s *Locked, r Ref) {
 	x.work = append(x.work, r)
 }
 
-// pass visits the in-edges of the nodes whose turns are over.
+// The method `pass` visits the in-edges of the nodes whose turns are over.
 func (x *reversal) pass(s *Locked) {
 	for len(x.work) > 0 {
 		last := len(x.work) - 1

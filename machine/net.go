@@ -12,7 +12,7 @@ import (
 // predecessors therefore always have smaller Refs.
 type Ref int32
 
-// Net is the graph of a plan in numbers. It contains everything that a State needs, and is immutable.
+// Net is the graph of a plan, stored as numbers. It contains everything that a State needs, and is immutable.
 type Net struct {
 	names      []string // by Ref: the ids of the nodes, for errors
 	facts      []facts

@@ -137,8 +137,8 @@ func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]b
 	return queue
 }
 
-// cycles finds a cycle among the nodes that Kahn's algorithm has not removed, cuts the edge that closes it, and continues the algorithm until all
-// nodes are removed.
+// The method `cycles` finds a cycle among the nodes that Kahn's algorithm has not removed, cuts the edge that closes this cycle, and continues the
+// algorithm. It repeats this until all nodes are removed.
 func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
 	cut := map[int32]bool{}
 	for len(queue) < total && len(cycles) < maxCycles {

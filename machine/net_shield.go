@@ -89,7 +89,7 @@ type shielding struct {
 	visited    []Ref           // by Ref: the node whose search visited this node last, plus one
 }
 
-// judged reports whether f is an ancestor of a boundary.
+// The method `judged` reports whether f is an ancestor of a boundary.
 func (x *shielding) judged(f Ref) bool {
 	for _, b := range x.boundaries {
 		is, sure := x.p.judgeAncestor(f, b)
@@ -110,7 +110,8 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// above searches the ancestors of all boundaries of r, down to r's lowest predecessor. judged reports whether the search has visited a node.
+// The method `above` searches the ancestors of all boundaries of r, down to r's lowest predecessor. The result `judged` reports whether the search
+// has visited a node.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {

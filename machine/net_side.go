@@ -200,8 +200,8 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 	return distinct
 }
 
-// reach finds the nodes that some exit leads to, and their stems. A node has the stem of its predecessors if no edge into the node belongs to an
-// exit, and if all predecessors to which exits lead have the same stem.
+// The method `reach` finds the nodes to which some exit leads, and their stems. A node has the stem of its predecessors if no edge into the node
+// belongs to an exit, and if all predecessors to which exits lead have the same stem.
 func (b *branching) reach() {
 	p := b.p
 	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
@@ -231,7 +231,7 @@ const (
 	firstLabelExit = 2
 )
 
-// exit returns the exit to which an edge belongs, or noExit.
+// The method `exit` returns the exit to which an edge belongs, or noExit.
 func (b *branching) exit(e *Edge) int {
 	switch {
 	case e.Flags&EdgeLabelled != 0:
@@ -244,9 +244,9 @@ func (b *branching) exit(e *Edge) int {
 	return noExit
 }
 
-// plainly reports whether a quick check shows that no exit counts for a class. All plain edges of the class are then side edges. The quick check is
-// enough for two common cases in which a sweep would visit many nodes. In one, the root of a long chain delivers data to handlers all along the
-// chain. In the other, all nodes are in one branch of a condition far above them.
+// The method `plainly` reports whether a quick check shows that no exit counts for a class. All plain edges of the class are then side edges. The
+// quick check is enough for two common cases in which a sweep would visit many nodes. In one, the root of a long chain delivers data to handlers
+// all along the chain. In the other, all nodes are in one branch of a condition far above them.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -406,7 +406,7 @@ func (b *branching) sweep(batch []branchClass) {
 	}
 }
 
-// mark adds marks to a node that the sweep has not visited yet.
+// The method `mark` adds marks to a node that the sweep has not visited yet.
 func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	m := &b.marks[r]
 	if m.before == 0 && before != 0 {
@@ -418,9 +418,10 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	return m
 }
 
-// leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads to none of the
-// class's routers. leave returns the classes for which an exit of the node counts and leads to a plain edge. For the classes in near the node is
-// a router. For the classes in far it is an ancestor of a router, but not a router. The sweep must have visited all successors of the node.
+// The method `leave` looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads to none of
+// the class's routers. The results `near` and `far` are the classes for which an exit of the node counts and leads to a plain edge. For the classes
+// in `near` the node is a router. For the classes in `far` it is an ancestor of a router, but not a router. The sweep must have visited all
+// successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -477,7 +478,7 @@ func (b *branching) spread() {
 	}
 }
 
-// judge decides how the plain edges of the batch count.
+// The method `judge` decides how the plain edges of the batch count.
 func (b *branching) judge(batch []branchClass) {
 	p := b.p
 	for k := range batch {

@@ -132,7 +132,7 @@ type stateNotes struct {
 	noted   bool       // transitions are logged or observed
 	obs     *observers // nil until a signal is requested
 	host    Host       // the coordinator that drives the State, or nil
-	rule    StatusRule // for the RunStatusSignal of a State without a host
+	rule    StatusRule // the rule by which RunStatusSignal computes the status if there is no host
 	bug     error      // the first defect, see NoteBug
 }
 
@@ -184,8 +184,8 @@ func (s *Locked) TakeUnchecked() []Ref {
 	return refs
 }
 
-// Visited returns the number of edges that the State has visited, plus the counts passed to CountVisits. Tests check that
-// the work is linear.
+// Visited returns the number of edges that the State has visited, plus the counts passed to CountVisits. Tests use this number to check that the
+// work is linear.
 func (s *Locked) Visited() int64 { return s.visits }
 
 // StaleOutcomes returns the number of outcomes that were refused because their token was not current.
@@ -294,12 +294,12 @@ type Outcome struct {
 
 // CheckVerdict is the result of a check. The zero value lets the node run.
 type CheckVerdict struct {
-	// Skip is SkipWhenGuard or SkipNullPropagation to skip the node.
+	// Skip, if not SkipNone, makes the State skip the node. It is SkipWhenGuard or SkipNullPropagation.
 	Skip SkipKind
 	// Port is, for SkipNullPropagation, the index of the port in the node's Ports.
 	Port int
-	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit to
-	// fail the node.
+	// Fail, if not CauseNone, makes the State fail the node. It is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration,
+	// CausePanic or CauseGoexit.
 	Fail CauseKind
 	// Key is the key that a value gives to the node, or "". It is not set if the node is skipped or failed.
 	Key string
@@ -437,7 +437,7 @@ func (s *Locked) Status(r Ref) Status {
 	return Idle
 }
 
-// started reports whether a node runs or ran, or will never run.
+// The function `started` reports whether a node runs or ran, or will never run.
 func started(w uint64) bool {
 	switch status := statusOf(w); {
 	case status == Ready:
@@ -488,7 +488,7 @@ func (st *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	return next, ok, nil
 }
 
-// known returns an error if the Ref is outside this plan.
+// The method `known` returns an error if the Ref is outside this plan.
 func (s *Locked) known(r Ref) error {
 	if r < 0 || int(r) >= len(s.words) {
 		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
@@ -527,8 +527,8 @@ func (s *Locked) leaveRunning(r Ref) {
 	}
 }
 
-// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An expanded node
-// counts only if it is the item of a map: an item holds its slot until its graph ends.
+// The method `occupies` reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An
+// expanded node counts only if it is the item of a map, since an item holds its slot until its graph ends.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }

@@ -80,8 +80,8 @@ func (st *State) drives() *reactive.Value[int] {
 	return o.due
 }
 
-// noteAbort records that the call of a node's last attempt must end, since the node was stopped. The caller has already changed the node's word;
-// was is the old word.
+// noteAbort records that the call of a node's last attempt must end, since the node was stopped. The caller has already changed the node's word.
+// The argument `was` is the old word.
 func (o *observers) noteAbort(r Ref, was uint64) {
 	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
 		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Errors of a State, and of the values of its enums.
+// These are the errors of a State, and of the values of its enums.
 var (
 	ErrBadValue    = enum.ErrBadValue
 	ErrUnknownNode = errors.New("unknown node")

@@ -49,7 +49,7 @@ func (s *Locked) Next() (Task, bool) {
 }
 
 // heldInline reports whether a check or an inline node must not begin. While the run is being left (see Leave), no step may begin, and no mock of a
-// gate or of a composite. While the run undoes its nodes, no new node may begin.
+// gate or of a composite may begin. While the run undoes its nodes, no new node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended
@@ -66,7 +66,7 @@ func (s *Locked) HasNext() bool {
 
 // Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host, which
 // starts a worker. For any other State [State.WorkSignal] changes. The coordinator first takes its own tasks, and calls Announce just before it
-// releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer.
+// releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer is called.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -135,7 +135,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run can continue now. The run was left at a time when all its nodes waited.
+// MayGoOn reports whether a run can continue now. It is called for a run that was left while all its nodes waited.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true
@@ -148,9 +148,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, even if a hold keeps it back,
-// if a node is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes that only
-// wait until a given time.
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, being checked or being
+// concluded, or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at all nodes. pausing is the number
+// of running nodes that only wait until a given time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

@@ -101,7 +101,7 @@ func (c *crowd) drop() {
 	c.in = nil
 }
 
-// moved records a crowd's new best node, and restores the heap order.
+// The method `moved` records a crowd's new best node, and restores the heap order.
 func (c *crowd) moved(pos int32) {
 	if c.pos == pos {
 		return
@@ -250,8 +250,8 @@ func (s *Locked) sortOut(c *crowd) {
 	}
 }
 
-// first returns the crowd with the best waiting node of a queue, and the node's position. If no node waits, it returns nil and a position behind
-// all nodes.
+// The method `first` returns the crowd with the best waiting node of a queue, and the node's position. If no node waits, it returns nil and a
+// position behind all nodes.
 func (s *Locked) first(g int32, of int) (*crowd, int32) {
 	q := &s.limits.groups[g].queues[of]
 	for len(q.crowds) > 0 {

@@ -10,7 +10,7 @@ import (
 // Locked neither take the lock nor run effects. The methods of [State] are safe for any goroutine.
 type Locked State
 
-// lock takes the lock.
+// The method `lock` takes the lock.
 func (st *State) lock() *Locked {
 	st.mu.Lock()
 	return (*Locked)(st)

@@ -43,7 +43,8 @@ type observers struct {
 	lastRun RunStatus // the status as noted
 	shown   RunStatus // the status as published
 
-	// The status of each node, and the number of nodes in each status. They exist only if a count signal or a watcher needs them.
+	// The field `last` has the status of each node, and `counts` has the number of nodes in each status. They are set only if a count signal or a
+	// watcher needs them.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -53,7 +54,7 @@ type observers struct {
 	endFeeds map[Ref]bool // the predecessors of the end node
 }
 
-// Watcher is notified of each status that a node enters. The State calls it with its lock held.
+// Watcher is notified of each status that a node enters. The State calls Note with the State's lock held.
 type Watcher interface{ Note(r Ref, to Status) }
 
 // nodeSignals are the signals of one node.
@@ -205,16 +206,16 @@ func (o *observers) compare(n *nodeSignals) {
 	}
 }
 
-// mark sets the flag wordObserved of a node. The method note looks for this flag to find transitions of observed nodes. It skips a terminal node,
-// which has no more transitions and whose word must not be written.
+// The method `mark` sets the flag wordObserved of a node. The method `note` looks for this flag to find transitions of observed nodes. The method
+// `mark` skips a terminal node, which has no more transitions and whose word must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved
 	}
 }
 
-// feed marks the predecessors of an idle node. When the first predecessor starts, the node becomes Waiting. The node's own word does not change then,
-// so the method note looks for the start of a marked predecessor.
+// The method `feed` marks the predecessors of an idle node. When the first predecessor starts, the node becomes Waiting. The node's own word does
+// not change then, so the method `note` looks for the start of a marked predecessor.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
@@ -229,7 +230,7 @@ func (o *observers) feed(n *nodeSignals) {
 	}
 }
 
-// view returns the present values of a node.
+// The method `view` returns the present values of a node.
 func (o *observers) view(n *nodeSignals) nodeView {
 	w := o.st.words[n.ref]
 	v := viewOf(w)
@@ -275,8 +276,8 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note records that the word of node r has changed. The parameter "was" is the old word. note sets pending before it saves the old word in undo,
-// because undo must be empty while pending is false. undo contains the word before the first unpublished transition.
+// The method `note` records that the word of node r has changed. The parameter "was" is the old word. note sets pending before it saves the old
+// word in undo, because undo must be empty while pending is false. undo contains the word before the first unpublished transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -308,8 +309,8 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// restored notes the nodes whose words a restoration has replaced. It is needed if the State was observed before the restoration. The nodes keep
-// their marks, and a changed word counts as a transition.
+// The method `restored` records a transition of each node whose word a restoration has changed. It is needed if the State was observed before the
+// restoration. The nodes keep their marks.
 func (o *observers) restored(before []uint64) {
 	for i, was := range before {
 		w := &o.st.words[i]
@@ -322,7 +323,7 @@ func (o *observers) restored(before []uint64) {
 	}
 }
 
-// start makes the successors of a started node Waiting.
+// The method `start` makes the successors of a started node Waiting.
 func (o *observers) start(r Ref) {
 	s := o.st
 	arcs := s.net.Out(r)
@@ -491,7 +492,7 @@ func (o *observers) publish(p *reactive.Publication) {
 	}
 }
 
-// show publishes the current values of the nodes that have changed: the current State becomes the shown point.
+// The method `show` publishes the current values of the nodes that have changed. The current State then becomes the shown point.
 func (o *observers) show(p *reactive.Publication) {
 	o.pending = false
 	for _, n := range o.dirty {
@@ -528,7 +529,7 @@ func (s *Locked) runStatusNow() RunStatus {
 	return status
 }
 
-// drive takes the lock for a call that changes the State. The call ends with unlockAndDeliver.
+// The method `drive` takes the lock for a call that changes the State. The call ends with unlockAndDeliver.
 func (st *State) drive() (*Locked, error) {
 	s := st.lock()
 	if s.host != nil {

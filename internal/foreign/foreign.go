@@ -3,8 +3,8 @@
 // and errors.Is never returns for such an error.
 package foreign
 
-// Contain calls f and returns its error. If f panics, Contain calls panicked with the panic value, and returns the error of panicked. During the
-// call of panicked, the stack still shows where the panic began. Contain does not recover from a panic of panicked.
+// Contain calls f and returns its error. If f panics, Contain calls the function `panicked` with the panic value, and returns the error of this
+// call. During the call, the stack still shows where the panic of f began. Contain does not recover if `panicked` itself panics.
 //
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So the caller must hold no lock, and must defer all
 // cleanup.

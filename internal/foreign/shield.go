@@ -49,7 +49,7 @@ func (s *shield) As(target any) bool {
 	})
 }
 
-// find reports whether match returns true for the error in the shield, or for an error that this error wraps.
+// find reports whether the function `match` returns true for the error in the shield, or for an error that this error wraps.
 func (s *shield) find(match func(error) bool) (found bool) {
 	Walk(s.err, func(err error) Next {
 		_ = Contain(func() error {

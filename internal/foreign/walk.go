@@ -24,7 +24,7 @@ const (
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls visit for err and all errors that it wraps, depth first. It also visits the errors in a shield.
+// Walk calls the function `visit` for err and for all errors that err wraps, depth first. It also visits the errors in a shield.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

@@ -98,7 +98,7 @@ func (w *World) HasUndone(path string) {
 	}
 }
 
-// dies lets the process die if dead is true. Otherwise it begins the next process.
+// The method `dies` lets the process die if `dead` is true. Otherwise it begins the next process.
 func (w *World) dies(dead bool) {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
