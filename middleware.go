@@ -92,7 +92,7 @@ func (r *Run) wrap() error {
 // runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
 // is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
 // separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function, at most for CancelGrace or one second, whichever is longer.
-// The Result contains a warning if f or the returned function panics, or if it still runs after that time.
+// The Result contains a warning if f or the returned function panics, or if one of them still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {

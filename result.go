@@ -136,8 +136,8 @@ type Undoing struct {
 	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. After a continuation of a run that
-// such a version stored, the fields that it did not store are zero.
+// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. In an attempt that such a version
+// stored, the missing fields are zero.
 type Attempt struct {
 	// Number is the number of the attempt, counted from 1. The history omits attempts that a crash interrupted.
 	Number int
