@@ -116,8 +116,8 @@ type NodeData struct {
 	Tolerated bool
 }
 
-// isUnread reports whether the node has failed or was stopped and is not Tolerated, so that a guard, a condition or the test of a loop that reads
-// its output must also ask for its status or error: see [View.Unread].
+// isUnread reports whether the node has failed or was stopped, and is not Tolerated. A guard, a condition or the test of a loop that reads the
+// output of this node must also ask for the node's status or error: see [View.Unread].
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
@@ -183,9 +183,10 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, but its View contains only the predecessors with an error, for [Step.UpstreamErr], and the data that does not belong
-// to single nodes. It is meant for steps that do not read results of ancestors from [Step.View]. It takes time linear in the edges of the node. In a
-// graph with long paths, all calls together take time linear in the nodes; with all ancestors in the View they would take quadratic time.
+// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. The data
+// of the View that does not belong to single nodes is complete. CallWithoutView is meant for steps that do not read results of ancestors from
+// [Step.View]. It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with
+// all ancestors in the View they would take quadratic time.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -597,7 +598,7 @@ type replyForm struct {
 	Suspend    *suspendForm  `json:"suspend,omitempty"`
 }
 
-// panicForm is a panic. Text is the panic value as text. If the value is an error, Text is empty, and replyForm.Err is that error.
+// panicForm is the JSON form of a panic. Text is the panic value as text. If the value is an error, Text is empty, and replyForm.Err is that error.
 type panicForm struct {
 	Text  string `json:"text,omitempty"`
 	Stack []byte `json:"stack"`

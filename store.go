@@ -28,11 +28,11 @@ var (
 	ErrLeased = store.ErrLeased
 	// ErrUnknownRun is returned if the run is not stored.
 	ErrUnknownRun = store.ErrUnknownRun
-	// ErrRejected is returned if the store can never contain a value: the value is too large, or contains characters that the store cannot
+	// ErrRejected is returned if the store can never contain a value, because the value is too large or contains characters that the store cannot
 	// represent.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable is returned by a store that cannot be used: it has no schema or the schema of another version, its file is not a database, or
-	// it is read-only. The engine does not repeat the call.
+	// ErrUnusable is returned by a store that cannot be used, because it has no schema or the schema of another version, its file is not a
+	// database, or it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
 	// ErrStore is matched by the error of [Execute] if kahn has left the run because the store did not answer, or if the run failed because of the
 	// store.
@@ -61,10 +61,11 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers the waiting nodes of a run that continues from a snapshot or a store. It also answers gates that the run has not reached,
-// or that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of signals name the nodes by
-// id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered. Such an answer is checked when the graph of
-// the expanded node is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal arrives.
+// EarlySignals answers the waiting nodes of a run that continues from a snapshot or a store. It also answers gates that the run has not reached, or
+// that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of the map `signals` name the nodes
+// by id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered. Such an answer is checked when the graph
+// of the expanded node is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal
+// arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
 // [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
@@ -89,8 +90,8 @@ const defaultLeaseTime = 30 * time.Second
 // Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, keeps the current setting.
 //
 // The owner is a name. An owner may acquire a run that it already holds, so a process that has the same name after a crash continues its runs at
-// once. But two processes with the same name would take runs from each other, so each process needs a distinct name. Default: a unique name, made
-// of the host's name, the process, the boot of the machine, and a random part.
+// once. But two processes with the same name would take runs from each other, so each process needs a distinct name. The default is a unique name,
+// made of the host's name, the process, the boot of the machine, and a random part.
 //
 // The time is the duration of the lease. The run renews the lease after a third of the time. If the lease expires because the store cannot be
 // reached, the run is left. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is
@@ -124,7 +125,7 @@ var machineAndProcess = sync.OnceValue(func() string {
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		boot = []byte("-") // not Linux: the random part makes the name unique
+		boot = []byte("-") // the system is not Linux, so only the random part makes the name unique
 	}
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.TrimSpace(string(boot)))
 })
@@ -220,8 +221,8 @@ type StoredRun struct {
 	// Counts maps each status to the number of nodes of the outermost graph with this status. It does not count idle nodes, since the store has
 	// no records of them.
 	Counts map[Status]int
-	// Waiting describes the nodes that wait for an answer, as in the Result, but Info is the JSON that the run's [Codec] has encoded, or nil if
-	// there is none.
+	// Waiting describes the nodes that wait for an answer, as in the Result. But Info is the JSON that the run's [Codec] has encoded, or nil
+	// without Info.
 	Waiting []Wait
 	// Requests is the number of requests that were posted for the run and that the run has not taken yet.
 	Requests int
@@ -358,10 +359,9 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 // ErrNotDue is returned if, by the clock of this process, it is too early for a run to begin: see NotBefore of [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe sets the labels (s.Labels) of a durable run and its parent (s.Parent), the id of the run that has started this run. [store.Admin]
-// finds runs by their labels and by their parent. If Describe is given when the run continues, the new values replace the stored ones, but nil
-// Labels and an empty Parent replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not
-// UTF-8.
+// Describe sets the labels (s.Labels) of a durable run and its parent (s.Parent), the id of the run that has started this run. [store.Admin] finds
+// runs by their labels and by their parent. If Describe is given when the run continues, its values replace the stored values. If Labels is nil or
+// Parent is empty, the stored value stays. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -389,9 +389,9 @@ func Describe(s store.Spec) Option {
 }
 
 // RunKey sets the key of a durable run, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys, and
-// Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see [Prepare].
-// A key given when the run continues replaces the stored key; "" replaces nothing. The run is refused with [ErrBadOption] if the key is not UTF-8
-// or has more than [store.MaxKey] bytes.
+// Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see [Prepare]. A
+// key given when the run continues replaces the stored key, unless the given key is empty. The run is refused with [ErrBadOption] if the key is not
+// UTF-8 or has more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -403,8 +403,8 @@ func RunKey(key string) Option {
 }
 
 // RunPriority sets the priority of a durable run: among the due runs of one key, the runs with the highest priority begin first. The priority is
-// stored like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
-// [store.MaxPriority] or below -MaxPriority.
+// stored like the key, see [RunKey]. A priority of 0, the default, does not replace a stored priority. The run is refused with [ErrBadOption] if
+// the priority is above [store.MaxPriority] or below -MaxPriority.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckPriority(n); err != nil {
@@ -527,8 +527,8 @@ func (r *Run) keepGiven() (err error) {
 
 func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
 
-// encodeInputs encodes the inputs of a run as a JSON object, or returns nil if there are none. If inputs cannot be encoded, the error names the
-// first of them by name.
+// encodeInputs encodes the inputs of a run as a JSON object, or returns nil if there are none. If inputs cannot be encoded, the error names one of
+// them: the one whose name sorts first.
 func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return nil, nil
@@ -771,7 +771,8 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// follows returns the id of the node whose rerun is the reason why the ended node ref runs again. It returns "" if ref failed or is the end node.
+// follows returns the id of the node because of which the node ref runs again, although ref has ended. It returns "" if ref failed or is the end
+// node.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin
@@ -784,13 +785,13 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt lets a stored run continue with this version of its graph, although it has begun under another version. A node and the nodes inside it
-// keep their results under three conditions: the node completed, was skipped or was superseded; its hash is the same in both plans, see
-// [Plan.Hash]; it does not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand,
-// and docs/operating.md contains all rules. Go functions have no hash: a node whose function has changed keeps its result, unless its
-// declaration, such as its Config, also changes.
+// Adopt lets a stored run continue with this version of its graph, although it has begun under another version. A node and the nodes inside it keep
+// their results under three conditions: the node completed, was skipped or was superseded; its hash is the same in both plans, see [Plan.Hash]; it
+// does not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand, and
+// docs/operating.md contains all rules. Go functions have no hash, so a node whose function has changed keeps its result, unless its declaration,
+// such as its Config, also changes.
 //
-// Adopt performs no node: one transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
+// Adopt performs no node. One transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
 // fails, the run is unchanged. For a run that has not begun, Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
 // The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the run has

@@ -221,8 +221,8 @@ func (s *Spec) differences(stored *Spec) string {
 
 // The bounds of a page.
 const (
-	DefaultPage = 100  // entries, where a query has no limit
-	MaxPage     = 1000 // entries at most
+	DefaultPage = 100  // the number of entries of a page if the query has no limit
+	MaxPage     = 1000 // the largest number of entries of a page
 )
 
 // limit returns the bound of a page. It returns an error for negative limits, and for limits above MaxPage.
@@ -243,7 +243,7 @@ type Filter struct {
 	Statuses []machine.RunStatus // the run has one of these statuses
 	Labels   map[string]string   // the run has all of these labels
 	Parent   string
-	Key      string // the runs' fairness key, see Spec
+	Key      string // the runs have this key, see Spec
 	Prefix   string // the prefix of the run's id
 	// Compensation selects runs by the state of their compensations, see [Run].Compensation. The zero value selects all.
 	Compensation machine.Compensation
@@ -284,8 +284,8 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 // Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is the Query.After with which List returns the next page, "" if this is the last one. Runs that are created or removed between
-	// two pages do not move the remaining runs: each of these is on exactly one page.
+	// Next is the Query.After with which List returns the next page. It is "" if this page is the last one. Runs that are created or removed
+	// between two pages do not move the remaining runs: each of these is on exactly one page.
 	Next string
 }
 
@@ -299,7 +299,7 @@ func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	}
 }
 
-// Count is a number of runs.
+// Count is the number of runs that have the same workflow and status.
 type Count struct {
 	Workflow string
 	Status   machine.RunStatus
@@ -346,7 +346,7 @@ func (p *NodePage) Cut(first int64, most int) {
 
 // ListedNode is a node in a list.
 type ListedNode struct {
-	Key string // the node's id, inside composites its path: see kahn.Durable
+	Key string // the node's id, or its path if it is inside a composite: see kahn.Durable
 	Node
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Awaiter is an [Inbox] whose runs may await other runs: a commit with [Commit].Awaits stores that a node of its run awaits the end of another
+// Awaiter is an [Inbox] whose runs may await other runs: a commit with [Commit].Awaits records that a node of its run awaits the end of another
 // run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
 // implement it; other stores need not.
 //
@@ -29,8 +29,9 @@ type Awaiter interface {
 
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
-	Node string `json:"node"` // the path of the node, which is also the Node of the request that answers
-	// Run is the id of the awaited run. A node awaits one run: Run replaces the run that the node awaited before, and "" withdraws the await.
+	Node string `json:"node"` // the path of the node; the request with the answer has the same Node
+	// Run is the id of the awaited run. A node awaits at most one run, so Run replaces the run that the node awaited before. If Run is "", the node
+	// awaits no run any longer.
 	Run string `json:"run,omitempty"`
 }
 
@@ -63,9 +64,9 @@ func (r *Request) Ended() (e Ended, err error) {
 	return e, nil
 }
 
-// FindCycle returns the chain of runs that begins with the run "awaited" and ends with the run "run", and in which each run awaits the next
-// one, as in [Ended].Cycle. It returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any
-// order; if it returns an error, the search ends. It is for implementations of [Awaiter].
+// FindCycle returns a chain of runs in which each run awaits the next one, as in [Ended].Cycle. The chain begins with the run "awaited" and ends
+// with the run "run". It returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any order; if it
+// returns an error, the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
 	from := map[string]string{awaited: ""} // maps each run that the search has found to the awaiting run through which it was found
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
@@ -180,7 +181,7 @@ func (m *Memory) withdrawAll(r *memoryRun) {
 
 // tellEnded posts the answer to the await of a node.
 func (m *Memory) tellEnded(r *memoryRun, node string, e Ended) {
-	q, _ := e.Request(node, r.Posted+1) // the error is nil: an Ended always has a JSON form
+	q, _ := e.Request(node, r.Posted+1) // the error is nil, since an Ended always has a JSON form
 	r.add(q)
 }
 
