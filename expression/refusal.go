@@ -67,7 +67,7 @@ func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	return refused
 }
 
-// unexpected returns the message for an unexpected token: it says what is missing before the token, or what to write instead.
+// The method `unexpected` returns the message for an unexpected token: it says what is missing before the token, or what to write instead.
 func (e *SyntaxError) unexpected(text, kind, name string) string {
 	before, _ := e.around(text)
 	switch {

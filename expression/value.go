@@ -370,7 +370,7 @@ func (e *evaluation) equalInside(r, s reflect.Value, depth int) (bool, error) {
 	return e.equal(a, b, depth+1)
 }
 
-// in reports whether the value `a` is a member of the list `b`, a key of the map `b`, or the name of a field of `b`.
+// The method `in` reports whether the value `a` is a member of the list `b`, a key of the map `b`, or the name of a field of `b`.
 func (e *evaluation) in(a, b any) (bool, error) {
 	r := plain(b)
 	switch kindOf(r) {

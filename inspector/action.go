@@ -267,7 +267,7 @@ type replies struct {
 	order []string // the keys, the oldest first
 }
 
-// kept is the response of an action. The fields answer and fault are valid after done is closed.
+// The type `kept` is the response of an action. The fields answer and fault are valid after done is closed.
 type kept struct {
 	sum    [sha256.Size]byte // of the request
 	done   chan struct{}

@@ -22,7 +22,7 @@ type fault struct {
 	Answered *answered `json:"answered,omitempty"`
 }
 
-// answered is the answer that a gate received.
+// The type `answered` is the answer that a gate received.
 type answered struct {
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`

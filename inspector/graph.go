@@ -49,7 +49,7 @@ type graphEdge struct {
 // mostNodes bounds the nodes of one graph in a response.
 const mostNodes = 20_000
 
-// inside is a graph of a run, and where in the run the graph is.
+// The type `inside` is a graph of a run, and where in the run the graph is.
 type inside struct {
 	plan      *kahn.Plan // nil if unknown
 	known     bool       // whether the graph exists
@@ -58,7 +58,7 @@ type inside struct {
 	nodes     func(func(kahn.NodeResult) bool)
 }
 
-// look returns the graph in the composite with the given path, or the outermost graph of the run if the path is empty.
+// The function `look` returns the graph in the composite with the given path, or the outermost graph of the run if the path is empty.
 func look(run subject, path string) (inside, error) {
 	if path == "" {
 		return inside{plan: run.Plan(), known: true, nodes: run.Nodes()}, nil
@@ -90,7 +90,7 @@ func (at place) node() kahn.Node {
 // many nodes the composite has. A nil map keeps nothing.
 type looked map[string]inside
 
-// look is as the function look.
+// The method `look` is as the function look.
 func (x looked) look(run subject, path string) (inside, error) {
 	if in, ok := x[path]; ok {
 		return in, nil

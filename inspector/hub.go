@@ -79,7 +79,7 @@ func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan 
 	return p, h.ready
 }
 
-// last returns the cursor at the last event of a run, or the zero cursor if the Runner does not have the run.
+// The method `last` returns the cursor at the last event of a run, or the zero cursor if the Runner does not have the run.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
 		c.run = run
@@ -125,7 +125,7 @@ func (h *hub) earliest(id string) (c cursor) {
 	return c
 }
 
-// leave removes a page.
+// The method `leave` removes a page.
 func (h *hub) leave(p *page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *hub) take(p *page) [][]byte {
 	return list
 }
 
-// tell sends an event to every page for which `wants` returns true. If the event cannot be encoded, tell sends a reset instead.
+// The method `tell` sends an event to every page for which `wants` returns true. If the event cannot be encoded, tell sends a reset instead.
 func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	message, err := frame(name, data)
 	if err != nil {
@@ -220,7 +220,7 @@ type cursor struct {
 	nodes string // for a run without events: the letters of the nodes' statuses
 }
 
-// seen is the state in which the goroutine last saw a run.
+// The type `seen` is the state in which the goroutine last saw a run.
 type seen struct {
 	run    *kahn.Run
 	status kahn.RunStatus

@@ -343,7 +343,7 @@ func (c *call) endLine(at time.Time, p event.RunEnd) string {
 // imprecise clocks.
 const continuedLater = 10 * time.Millisecond
 
-// lasted returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
+// The function `lasted` returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
 func lasted(d time.Duration) string {
 	if d < time.Millisecond {
 		return "less than 1ms"

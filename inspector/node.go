@@ -261,7 +261,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
 }
 
-// plain returns an error with only the text that the client may see.
+// The method `plain` returns an error with only the text that the client may see.
 func (c *call) plain(path string, err error) error {
 	if shown := c.shownError(path, err); shown != "" {
 		return plainError(shown)

@@ -475,7 +475,7 @@ func (c *call) gatesOf(run subject, waits []kahn.Wait) (list []gate) {
 	return list
 }
 
-// note adds a text to Note.
+// The method `note` adds a text to Note.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
 // gate describes the wait of a node.

@@ -42,8 +42,8 @@ func (h *handler) admit(r *http.Request) error {
 	return h.authorize(r, View)
 }
 
-// pass returns an error if a request lacks the token. Requests for the page itself need no token, since the page contains nothing about runs. The
-// page asks the user for the token.
+// The method `pass` returns an error if a request lacks the token. Requests for the page itself need no token, since the page contains nothing
+// about runs. The page asks the user for the token.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -66,7 +66,7 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	return h.gate.admits(r)
 }
 
-// contain calls a function of the host. If the function panics, contain logs the panic and returns it as an error.
+// The method `contain` calls a function of the host. If the function panics, contain logs the panic and returns it as an error.
 func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	return foreign.Contain(f, func(v any) error {
 		err := foreign.NewPanicError(v)

@@ -115,8 +115,8 @@ func (c *call) listStored() (any, error) {
 // mostUrgent bounds the runs of storedReply.Urgent.
 const mostUrgent = 100
 
-// urgent returns the first of the stored runs that match a filter and need an operator. It returns none if the store does not answer, since the
-// rest of the list is then still worth showing.
+// The method `urgent` returns the first of the stored runs that match a filter and need an operator. It returns none if the store does not answer,
+// since the rest of the list is then still worth showing.
 func (c *call) urgent(f store.Filter) (list []store.Run) {
 	needs := map[string]need{}
 	err := c.h.contain(c.r, "Store", func() error {

@@ -32,13 +32,13 @@ var (
 	_ subject = (*storedRun)(nil)
 )
 
-// live returns the run that the request names, or nil if it is not a run of the Runner.
+// The method `live` returns the run that the request names, or nil if it is not a run of the Runner.
 func (c *call) live() *kahn.Run {
 	run, _ := c.target.(*kahn.Run)
 	return run
 }
 
-// stored returns the run that the request names, or nil if it was not loaded from the store.
+// The method `stored` returns the run that the request names, or nil if it was not loaded from the store.
 func (c *call) stored() *storedRun {
 	run, _ := c.target.(*storedRun)
 	return run

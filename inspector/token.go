@@ -34,7 +34,7 @@ func newTokenGate(token string) *tokenGate {
 	return &tokenGate{token: token, cookie: "kahn-" + derived(token, "name")[:12], pass: derived(token, "pass")}
 }
 
-// derived returns a text that can be computed only with the token and does not reveal the token.
+// The function `derived` returns a text that can be computed only with the token and does not reveal the token.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // writing to a hash never fails
@@ -47,7 +47,7 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// admits reports whether a request has the token, or the cookie that openSession sets.
+// The method `admits` reports whether a request has the token, or the cookie that openSession sets.
 func (g *tokenGate) admits(r *http.Request) bool {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && same(token, g.token) {
 		return true

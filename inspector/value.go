@@ -34,7 +34,7 @@ type value struct {
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// redacted returns what the client may see in place of a value.
+// The method `redacted` returns what the client may see in place of a value.
 func (c *call) redacted(v Value) (shown any) {
 	if raw, ok := v.Value.(jsonValue); ok {
 		v.Value = c.h.decode(raw)
@@ -63,7 +63,7 @@ func (h *handler) decode(raw jsonValue) (value any) {
 	return value
 }
 
-// shown returns a value as the client may see it, or nil if the client may not see values.
+// The method `shown` returns a value as the client may see it, or nil if the client may not see values.
 func (c *call) shown(v Value) *value { return c.shownWithin(v, shownValue) }
 
 // shownWithin is like the method `shown`, but with the maximum size `most`. Of a longer value, it returns the beginning of the text.

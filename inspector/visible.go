@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sees reports whether a client may know of a run.
+// The method `sees` reports whether a client may know of a run.
 func (h *handler) sees(r *http.Request, run RunInfo) (visible bool) {
 	if h.Visible == nil {
 		return true

@@ -60,7 +60,7 @@ const (
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
-// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded in time.
+// The method `resting` returns the waits of the given runs of the store. complete is false if some runs could not be loaded in time.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
@@ -160,7 +160,7 @@ func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	return list
 }
 
-// posted returns the first answer that was posted to a node and that the run has not applied yet; nil if there is none.
+// The method `posted` returns the first answer that was posted to a node and that the run has not applied yet; nil if there is none.
 func (s *storedRun) posted(path string) *store.PostedRequest {
 	for i := range s.requests {
 		if q := &s.requests[i]; q.Kind == store.KindSignal && q.Status == store.RequestWaiting && s.pathOf(q.Node) == path {

@@ -182,7 +182,7 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	return c.confirmed(run, path, d) // the first transaction contains this answer, and c.confirmed waits until it is stored
 }
 
-// begun waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.
+// The method `begun` waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.
 func (c *call) begun(run *kahn.Run) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()

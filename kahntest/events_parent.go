@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// parent checks the Parent of a node's event. The Parent must be the node's previous event. If there is none, the Parent is the end of a predecessor,
-// a resumption, or the start of the wave, of the composite or of the run. If the event aborts or cancels the node, the Parent may also be the
-// failure, abort or cancellation of another node, or missing.
+// The method `parent` checks the Parent of a node's event. The Parent must be the node's previous event. If there is none, the Parent is the end of
+// a predecessor, a resumption, or the start of the wave, of the composite or of the run. If the event aborts or cancels the node, the Parent may
+// also be the failure, abort or cancellation of another node, or missing.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

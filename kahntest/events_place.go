@@ -68,7 +68,7 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// around returns the path of the composite that contains a node, or "". path is the node's path; prefix and id come from place.
+// The function `around` returns the path of the composite that contains a node, or "". path is the node's path; prefix and id come from place.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
 		return prefix + id // the node is an item: its composite is the map
@@ -107,7 +107,7 @@ func (c *streamChecker) interior(path string) *interior {
 	return in
 }
 
-// opened records that an interior contains a node that has not ended.
+// The method `opened` records that an interior contains a node that has not ended.
 func (c *streamChecker) opened(in *interior) {
 	for ; in.around != nil && !in.listed; in = in.around {
 		in.listed = true
@@ -132,8 +132,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns the path of a node that has begun and not ended in a composite. It removes ended nodes from the interiors' lists of open
-// nodes, so all calls together look at each ended node once.
+// The method `unended` returns the path of a node that has begun and not ended in a composite. It removes ended nodes from the interiors' lists of
+// open nodes, so all calls together look at each ended node once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -177,7 +177,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// quiet reports whether a composite has had no events since the run was resumed.
+// The method `quiet` reports whether a composite has had no events since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -206,7 +206,7 @@ func (d *decl) step() bool { return d.Sub == nil && !d.inline() && !d.isGate() }
 
 func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
 
-// early reports whether the node may start before all its predecessors have ended.
+// The method `early` reports whether the node may start before all its predecessors have ended.
 func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }

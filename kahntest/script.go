@@ -192,8 +192,8 @@ func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// instead returns the part of an error message that suggests alternatives: the choice that is most similar to what was written, and the first few
-// choices.
+// The function `instead` returns the part of an error message that suggests alternatives: the choice that is most similar to what was written, and
+// the first few choices.
 func instead(written string, choices []string) string {
 	const most = 20
 	text := ""

@@ -62,7 +62,7 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	return p, nil
 }
 
-// wrong returns the reason why Build rejects a node, or "".
+// The method `wrong` returns the reason why Build rejects a node, or "".
 func (x NodeSpec) wrong() string {
 	const set = FlagEarly | factHandled | flagBranch | flagForks // the flags that only the Builder sets
 	switch {
@@ -80,7 +80,7 @@ func (x NodeSpec) wrong() string {
 	return ""
 }
 
-// wrong returns the reason why Build rejects an edge in a net with the given number of nodes, or "".
+// The method `wrong` returns the reason why Build rejects an edge in a net with the given number of nodes, or "".
 func (e Edge) wrong(nodes int) string {
 	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that only the Builder sets, when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }
@@ -95,7 +95,7 @@ func (e Edge) wrong(nodes int) string {
 	return ""
 }
 
-// completed returns the spec with the defaults of Build.
+// The method `completed` returns the spec with the defaults of Build.
 func (x NodeSpec) completed() NodeSpec {
 	if x.Join == joinDefault {
 		x.Join = AllSucceeded

@@ -20,7 +20,7 @@ type ancestry struct {
 	sought map[Ref]*sought
 }
 
-// sought is an ancestor that searches have looked for.
+// The type `sought` is an ancestor that searches have looked for.
 type sought struct {
 	steps       int      // edges that the searches have visited
 	descendants []uint64 // a bit by Ref; nil until steps has grown large
@@ -83,7 +83,7 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// known returns the descendants of node a if they were computed, and otherwise nil.
+// The method `known` returns the descendants of node a if they were computed, and otherwise nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()

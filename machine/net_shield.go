@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the rules of the plan make the target of the edge handle a failure of the edge's source. The failure mode of a run
-// applies only to failures that no edge handles.
+// The method `handles` reports whether the rules of the plan make the target of the edge handle a failure of the edge's source. The failure mode of
+// a run applies only to failures that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false

@@ -315,7 +315,8 @@ type Change struct {
 	Wave    int8 // +1: the tier whose number is Ref starts; -1: that tier has completed
 }
 
-// wide holds the counters of a node that do not fit into its word. A node may need them for AtLeast, or for an early rule with required ports.
+// The type `wide` holds the counters of a node that do not fit into its word. A node may need them for AtLeast, or for an early rule with required
+// ports.
 type wide struct {
 	s, other, ports int32
 }

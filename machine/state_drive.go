@@ -66,7 +66,7 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	return err
 }
 
-// drives makes the State record the events to which Drive reacts, and returns a signal that changes with each event.
+// The method `drives` makes the State record the events to which Drive reacts, and returns a signal that changes with each event.
 func (st *State) drives() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()

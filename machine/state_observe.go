@@ -183,7 +183,7 @@ func (s *Locked) observers() *observers {
 	return s.obs
 }
 
-// observe returns the signals of a node.
+// The method `observe` returns the signals of a node.
 func (s *Locked) observe(r Ref) *nodeSignals {
 	o := s.observers()
 	if s.known(r) != nil {

@@ -112,7 +112,7 @@ func compare(old, now []string) []string {
 	return diff
 }
 
-// exported lists what a module exports, in the packages that other modules can import. dir is the folder of the module.
+// The function `exported` lists what a module exports, in the packages that other modules can import. dir is the folder of the module.
 func exported(dir string) ([]string, error) {
 	out, err := command(dir, "go", "list", "-export", "-f", "{{.Name}} {{.ImportPath}} {{.Export}}", "./...")
 	if err != nil {
@@ -276,7 +276,7 @@ func (l *lister) methodsOf(name string, i *types.Interface) {
 	}
 }
 
-// unnamed returns a type without the names of parameters in its signatures.
+// The function `unnamed` returns a type without the names of parameters in its signatures.
 func unnamed(t types.Type) types.Type {
 	switch t := t.(type) {
 	case *types.Signature:

@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others maps each operator to the operators that replace it. It omits masks and shifts. Any test detects a changed mask or shift, so such mutants
-// would make the tests look better than they are.
+// The variable `others` maps each operator to the operators that replace it. It omits masks and shifts. Any test detects a changed mask or shift,
+// so such mutants would make the tests look better than they are.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},

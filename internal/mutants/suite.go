@@ -45,7 +45,7 @@ type block struct {
 // atOnce is the number of tests that are measured at the same time.
 const atOnce = 2
 
-// measured is a test with the lines that it executes, by file. covered is nil if the test failed.
+// The type `measured` is a test with the lines that it executes, by file. covered is nil if the test failed.
 type measured struct {
 	test
 	covered map[string][][2]int
@@ -167,7 +167,7 @@ func readProfile(name string) (map[string][][2]int, error) {
 // profiled matches a line of a coverage profile.
 var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`)
 
-// covering returns the tests that execute a line, the fastest first.
+// The method `covering` returns the tests that execute a line, the fastest first.
 func (s *suite) covering(file string, line int) (tests []test) {
 	var all []int
 	for at := line; at < line+3 && len(all) == 0; at++ {

@@ -69,7 +69,7 @@ func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	})
 }
 
-// hurry makes the next call of Look due. The caller holds p.mu.
+// The method `hurry` makes the next call of Look due. The caller holds p.mu.
 func (p *Poller) hurry() {
 	if p.now == nil {
 		p.now = make(chan struct{}, 1)

@@ -101,7 +101,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	return errors.Join(append(missed, err, ctx.Err())...)
 }
 
-// failed reports whether a command ran and failed, as tests that find a bug do. With any other error the command did not start.
+// The function `failed` reports whether a command ran and failed, as tests that find a bug do. With any other error the command did not start.
 func failed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

@@ -66,7 +66,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 	return append(wrong, phases(g, events)...)
 }
 
-// enclosing returns the paths of the composites around a node.
+// The function `enclosing` returns the paths of the composites around a node.
 func enclosing(path string) (list []string) {
 	for i := range len(path) {
 		switch path[i] {

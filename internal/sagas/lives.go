@@ -124,7 +124,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 	}
 }
 
-// stored returns the stored events of a run.
+// The function `stored` returns the stored events of a run.
 func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.Event, err error) {
 	for {
 		page, err := store.ReadEvents(ctx, s, run, uint64(len(events)), 1000)
@@ -135,7 +135,7 @@ func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.
 	}
 }
 
-// doomed is the store of a process that dies at one write. kept reports whether the store applies that write.
+// The type `doomed` is the store of a process that dies at one write. kept reports whether the store applies that write.
 type doomed struct {
 	store.EventStore
 	lease  store.Lease

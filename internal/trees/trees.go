@@ -119,7 +119,7 @@ func (x Maker) delay(n int) time.Duration {
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
 
-// inlined adds a guard to a node, or turns the node into a condition or a gate.
+// The method `inlined` adds a guard to a node, or turns the node into a condition or a gate.
 func (x Maker) inlined(n *kahn.Node) {
 	pass := x.Rand.IntN(4) > 0
 	switch x.Rand.IntN(8) {
@@ -210,7 +210,7 @@ func Step(salt uint64) kahn.StepFunc {
 	}
 }
 
-// takes returns a step that takes the time d, unless it is stopped.
+// The function `takes` returns a step that takes the time d, unless it is stopped.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		select {
