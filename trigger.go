@@ -45,7 +45,7 @@ type PruneMode uint8
 // The prune modes.
 const (
 	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors. Plan.Warnings lists
-	// such nodes, unless the predecessor follows no other root than triggers.
+	// such nodes. It leaves out predecessors that follow only other triggers.
 	PruneForward PruneMode = iota
 	// PruneClosure also runs all predecessors of the nodes to which the trigger leads, at any distance, except other triggers.
 	PruneClosure
@@ -238,8 +238,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out the edges of pruned triggers, and of pruned
-// nodes that follow no other root than triggers.
+// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out the edges from other triggers, and from nodes
+// that follow only other triggers.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {

@@ -14,11 +14,10 @@ import (
 // View is the part of a run that a guard, a condition or a step can see: the node itself, root inputs, and the results of the node's ancestors.
 // If a join decided early, an ancestor may still be running; the View then shows its current status.
 //
-// For a node that is not an ancestor, Status returns [Idle], Output, Err and Decision return nil, and the guard or condition that asked fails
-// with [ErrNotAncestor]. When a guard fails, its GuardErrors applies; a condition or the test of a loop fails with [CauseConditionError].
-// [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the
-// same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns the same values
-// without an error.
+// For a node that is not an ancestor, Status returns [Idle], and Output, Err and Decision return nil. The guard or condition that asked then fails
+// with [ErrNotAncestor]. When a guard fails, its GuardErrors applies; a condition or the test of a loop fails with [CauseConditionError]. [View.Has]
+// causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same way, with
+// [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns the same values without an error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
 // ancestor without also asking for the ancestor's status or error: see [View.Unread].
@@ -199,9 +198,9 @@ func (v View) Decision(id string) *Decision {
 	return d
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor without
-// asking for the ancestor's status or error. For a failed node, Output returns nil. Without this error, the function could mistake this nil for
-// an output. The error matches [ErrUnreadFailure] and contains the node and its cause.
+// Unread returns the error for a condition, the test of a loop or a guard in Go. Such a function fails with this error if it reads the output of the
+// ancestor, but asks for neither its status nor its error. For a failed node, Output returns nil. Without this error, the function could mistake this
+// nil for an output. The error matches [ErrUnreadFailure] and contains the node and its cause.
 //
 // Unread returns nil if the node is not an ancestor, is superseded, failed under ContinueOnFail, or has neither failed nor been aborted or
 // cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the node's
@@ -243,7 +242,8 @@ func (v View) unreadError(id string, err error) error {
 	return unreadError(id, err, true)
 }
 
-// unread returns the error for a function of node r, or for a loop's test, that has read the output of the failed node id.
+// unread returns the error for a function that has read the output of a failed node. The parameter "r" is the node of the function, or everyNode for
+// the test of a loop. The parameter "id" is the failed node.
 func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
@@ -311,7 +311,7 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	return noRef, false
 }
 
-// ask is like ancestor, but records an error if the View must not show the node.
+// ask does what the method ancestor does. It also records an error if the View must not show the node.
 func (v View) ask(id string) (machine.Ref, bool) {
 	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
@@ -370,8 +370,8 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	return s
 }
 
-// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The caller of the guard or condition reads
-// this error with slip.
+// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The caller of the guard or condition reads this
+// error with the method slip.
 func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -515,7 +515,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id. Otherwise it returns nil.
+// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node "id". Otherwise it returns nil.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {
@@ -577,8 +577,8 @@ func (s *Step) undelivered(name string) string {
 	return b.String()
 }
 
-// lackedKey returns, as text, the members of the source's output if the edge's Key is not among them. ok is false if the source did not complete
-// or has the key.
+// lackedKey returns, as text, the members of the source's output if none of them is the edge's Key. The result "ok" is false if the source did not
+// complete or has the key.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)

@@ -35,7 +35,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
-	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; the child reports its outcome before this time
+	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; an outcome before the deadline is also reported before it
 	Details  details         `json:"details,omitempty"`
 	typed
 }

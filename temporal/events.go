@@ -117,8 +117,8 @@ type eventLog struct {
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 
-// LoadEvents implements [store.EventStore]. It asks the last execution for the status and the list of earlier executions, and then the
-// execution that has the wanted events.
+// LoadEvents implements [store.EventStore]. It asks the last execution for the status and the list of earlier executions. Then it asks the execution
+// that has the wanted events for these events.
 func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
 	q := eventsRequest{after, limit}
 	last, err := l.ask(ctx, execution{}, q)

@@ -110,7 +110,7 @@ func (a *attempting) ExecuteActivity(ctx context.Context, in *interceptor.Execut
 	return a.Next.ExecuteActivity(ctx, in)
 }
 
-// pulsing serves the heartbeat functions of package activity that a step calls.
+// pulsing performs the calls that a step makes to the heartbeat functions of package activity.
 type pulsing struct {
 	interceptor.ActivityOutboundInterceptorBase
 }

@@ -97,7 +97,7 @@ func (o Options) workflowTypes() []string {
 }
 
 // isNamed reports whether a workflow was started by a version that names workflows after graphs and activities after kinds. A worker of a former
-// version has not registered the type of such a workflow and never performs one, so the history needs no version markers.
+// version never performs such a workflow, because it has not registered the workflow's type. So the history needs no version markers.
 func isNamed(ctx workflow.Context) bool {
 	switch workflow.GetInfo(ctx).WorkflowType.Name {
 	case WorkflowName, BatchName:
@@ -106,7 +106,7 @@ func isNamed(ctx workflow.Context) bool {
 	return true
 }
 
-// typed decides the type and the fairness key of an attempt's activity.
+// typed has the kind and the key of an attempt, from which its activity gets a type and a fairness key.
 type typed struct {
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"` // see Kind.FairByKey

@@ -16,11 +16,11 @@ type Options struct {
 
 	// After lists nodes that must end before this node runs; the node does not take their values.
 	After []Handle
-	// Join decides, from the statuses of the preceding nodes, whether this node runs. In a branch only kahn.AllSucceeded is allowed; for an
-	// [Either], kahn.AnySucceeded is allowed in any block. Rules that may decide before all preceding nodes have ended are allowed only for
-	// nodes that take no values. A node that runs without one of its values skips itself.
+	// Join decides, from the statuses of the preceding nodes, whether this node runs. In a branch only kahn.AllSucceeded is allowed; for an [Either],
+	// kahn.AnySucceeded is allowed in any block. Rules that may decide before all preceding nodes have ended are allowed only for nodes that take no
+	// values. If a rule lets a node run although one of its values does not exist, the node ends as skipped.
 	Join                              kahn.Join
-	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute is an error: its defaults have no type
+	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute is an error, because its defaults have no type
 	Handling                          kahn.Handling
 	CancelLosers, CancelOnLateFailure bool
 	ContinueOnFail, Cleanup, Critical bool

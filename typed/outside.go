@@ -11,13 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the
-// same name and type. A run does not begin if it lacks the input, or has an input that the pipeline does not have: the error is a
+// Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the same
+// name and type. A run does not begin if the input is missing, or if it has an input that the pipeline does not have. The error is then a
 // [*kahn.InputError]. An input of another type fails the nodes that take it with an error that matches [kahn.ErrType].
 //
-// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass
-// inputs in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would go unnoticed. A T that
-// is a map accepts all members, and a T with its own UnmarshalJSON decides which members it accepts.
+// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass inputs
+// in that form. But an object with a member that T lacks counts as another type, so that a misspelt name is noticed. A T that is a map accepts all
+// members, and a T with its own UnmarshalJSON decides which members it accepts.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
@@ -43,9 +43,9 @@ func Root[T any](b *Block, name string) Val[T] {
 	return Val[T]{src: src}
 }
 
-// Gate adds a gate: a node that waits for a signal from outside, and whose value is the value of the signal. The last arguments, if any,
-// are values that may help to answer: the gate opens for signals once the nodes of these values have completed. They must come from nodes:
-// a [Root] is an error. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+// Gate adds a gate: a node that waits for a signal from outside, and whose value is the value of the signal. The parameter "after" lists values that
+// may help to answer. The gate opens for signals once the nodes of these values have completed. A [Root] in the list is an error, since it comes from
+// no node. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //

@@ -24,8 +24,8 @@ type Stage struct {
 // ErrStage means that a function of a stage ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
 var ErrStage = errors.New("a stage has ended its goroutine")
 
-// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe is a part of
-// one step, such as a function of [Do1], so kahn retries, cancels and stores it as one node:
+// Pipe calls f for each value of seq while the loop over the result handles earlier values. So the stages of a pipe overlap. A pipe is a part of one
+// step, such as a function of [Do1], so kahn retries, cancels and stores it as one node:
 //
 //	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
 //	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
@@ -83,8 +83,9 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values may wait for the loop over the result: see
-// [Pipe]. If seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as words into sentences.
+// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values may wait for the loop over the result: see [Pipe].
+// If seq comes from a function that reads another pipe, Overlap turns this function into a stage. Such a stage can combine or split values, for
+// example combine words into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p, err := newPipe[T](ctx, Stage{Ahead: ahead})

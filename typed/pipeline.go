@@ -20,9 +20,9 @@ type Pipeline[T any] struct {
 	types  kahn.Option
 }
 
-// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan], and so each function that
-// runs the pipeline, reports all mistakes that the compiler cannot find, in one *kahn.GraphError. In this error errors.Is finds [ErrElsewhere],
-// [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
+// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan] reports all mistakes that the
+// compiler cannot find, in one *kahn.GraphError. Each function that runs the pipeline returns this error, too. In this error errors.Is finds
+// [ErrElsewhere], [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 	build := &building{name: name, types: kahn.Types{}}
 	top := newFlow(build, nil)
@@ -117,9 +117,9 @@ func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 	return p.graph, nil
 }
 
-// Types returns the types of the pipeline's values, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are
-// registered by their full names, such as "example.com/shop.Order": after a type is moved or renamed, runs that were stored earlier cannot find
-// the type. Values whose static type is an interface register no type.
+// Types returns the types of the pipeline's values, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are registered by their
+// full names, such as "example.com/shop.Order": if a type is moved or renamed, runs that were stored earlier cannot find the type. Values whose
+// static type is an interface register no type.
 func (p *Pipeline[T]) Types() kahn.Types {
 	types := kahn.Types{}
 	for name, zero := range p.build.types {
@@ -155,10 +155,9 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 	return plan.Start(ctx, nil, p.options(opts)...)
 }
 
-// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue]
-// and says why, with the errors of at most five failed nodes. If the run is suspended, the error matches [kahn.ErrSuspended]: a run that
-// has not ended has no result, even if the node has completed. If test mode or a store supplied a value of another type, the error
-// matches [kahn.ErrType].
+// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
+// with the errors of at most five failed nodes. If the run is suspended, the error matches [kahn.ErrSuspended], because a run that has not ended has
+// no result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {
@@ -200,12 +199,11 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	return fmt.Errorf(format, args...)
 }
 
-// Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to
-// continue from.
+// Run runs a pipeline and returns its result. The options are those of [kahn.Execute], for example inputs, a store or limits.
 //
-// Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did
-// not begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet: the
-// error, from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did not
+// begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output returns
+// an error that matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere means that a node takes a value of another pipeline, or a value inside a sub-pipeline that is not the sub-pipeline's result.
+// ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value from inside that
+// is not the result of the sub-pipeline.
 var ErrElsewhere = errors.New("a value of elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that
@@ -39,7 +40,7 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 	}}
 }
 
-// returns makes a value the output of the graph.
+// returns sets the value that is the output of the graph.
 func (f *flow) returns(src *source) {
 	switch {
 	case src == nil:

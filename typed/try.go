@@ -10,8 +10,8 @@ import (
 // Tried is the result of a node that may fail: its value, or its error.
 type Tried[T any] struct {
 	Value T
-	// Err is nil if the node completed. It is the error of the last attempt if the node failed, and a [*kahn.UpstreamError] if a node
-	// before it failed.
+	// Err is nil if the node completed. If the node failed, Err is the error of its last attempt. If the node was aborted because of another node's
+	// failure, Err is a [*kahn.UpstreamError].
 	Err error
 }
 

@@ -11,14 +11,14 @@ func register[T any](build *building) {
 	build.registerType(reflect.TypeFor[T]())
 }
 
-// registerType registers a type under its name. For a list, or a map with string keys, it registers the type of the elements: kahn.Types
-// then knows the list or map, too.
+// registerType registers a type under its name. For a list, or a map with string keys, it registers the type of the elements, since kahn.Types then
+// knows the list or map, too.
 func (x *building) registerType(t reflect.Type) {
 	for t.Name() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[string]()) {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Name() != "" {
-		return // nothing to register: values of an interface have types of their own, and kahn knows Go's predeclared types
+		return // values of an interface have types of their own, and kahn knows Go's predeclared types, so there is nothing to register
 	}
 	name := typeName(t)
 	if other, is := x.types[name]; is && reflect.TypeOf(other) != t {

@@ -7,14 +7,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Undo is a function that undoes a node whose value is a T, with the values that the function takes: see [Val.Compensate].
+// Undo has a function that undoes a node whose value is a T, and the values that the function takes, see [Val.Compensate].
 type Undo[T any] struct {
 	missing, each bool
 	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function that undoes the node src
 }
 
-// Compensate sets the function that undoes the effect of the node that makes the value, and returns the value. It may be called once for a
-// node. The run calls the function when it is about to end failed, cancelled or timed out: see Compensate of [kahn.Node].
+// Compensate sets the function that undoes the effect of the node that makes the value, and returns the value. It may be called once for a node. The
+// run calls the function before it ends as failed, cancelled or timed out, see Compensate of [kahn.Node].
 //
 //	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
 //
