@@ -146,7 +146,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // otherwise the check waits for the stored trigger, which decides which nodes are performed
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // in all other cases the stored trigger decides which nodes are performed, so they are checked later
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
@@ -199,8 +199,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	return r, false, nil
 }
 
-// reserve reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run that the
-// caller can join, reserve returns that run and reserves nothing.
+// The method `reserve` reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run
+// that the caller can join, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -280,7 +280,7 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 }
 
 // The method `some` returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it,
-// as deep as possible. The function `of` returns a list of nodes for each level, and the path leads to the first node in the list. In test mode deep
+// as deep as possible. For the plan of each level, the function `of` returns the nodes from which the text names the first one. In test mode deep
 // is false, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
@@ -422,7 +422,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 }
 
 // attend waits for the run on the goroutine of Execute. Meanwhile it does what followCaller does for other runs: when the caller's context ends, it
-// stops or leaves the run. The context's methods are user code: a method that calls Goexit also stops the run.
+// stops or leaves the run. The context's methods are user code. If one of them calls Goexit, attend also stops the run.
 func (r *Run) attend() {
 	cause := callerGone
 	defer func() {
@@ -459,8 +459,8 @@ func (r *Run) endAttended(cause *stopCause) {
 	r.release(now)
 }
 
-// followCaller makes the end of the caller's context stop or leave the run. The run stops following the context before the run ends. followCaller
-// and leaveCaller may call methods of the context, so neither runs under the run's lock.
+// followCaller arranges that the run is stopped or left when the caller's context ends. The run stops following the context before the run ends.
+// followCaller and leaveCaller may call methods of the context, so neither runs under the run's lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()

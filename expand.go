@@ -22,8 +22,8 @@ const maxExpansions = 32
 // the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result
 // of the nested run. Timeout and OverallTimeout bound step and nested run together.
 //
-// Snapshots and stores contain the state, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before the
-// nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
+// Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before
+// the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
 // same [Plan.Hash].
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or
@@ -49,8 +49,8 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
-	// The following fields are set for a node that was expanded in an earlier life of the run. The field held contains the nodes inside, as in the
-	// snapshot, with the nested runs that continue them. The field answers is the number of signals that have been answered.
+	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in
+	// the snapshot, with the nested runs that continue them. The field `answers` is the number of signals that have been answered.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -61,8 +61,8 @@ func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion returns the conclusion
-// `failed` with the error.
+// The method `expansion` concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, it returns the
+// conclusion `failed` with the error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -181,7 +181,8 @@ func (p *Plan) within(id string) (other string, ok bool) {
 	return "", false
 }
 
-// declaring returns the innermost run whose graph declares the group, among this run and the runs around it, or nil if there is none.
+// The method `declaring` looks at this run and at the runs around it. It returns the innermost of them whose graph declares the group, or nil if
+// there is none.
 func (r *Run) declaring(group string) *Run {
 	for ; r != nil; r = r.outer {
 		if r.plan.declaresGroup(group) {
@@ -314,7 +315,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if nodes inside complete although it stopped them
+	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life has stopped the nodes inside; it decides the outcome even if they still complete
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
@@ -339,8 +340,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. The node was then expanded in an
-// earlier life, this life does not know the graph, and nodes inside may have to be undone.
+// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. If so, the node was expanded in
+// an earlier life, this life does not know the graph, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
@@ -429,7 +430,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	return nil
 }
 
-// end aborts the nodes inside that have not ended, at every depth, since the enclosing run was stopped.
+// The method `end` aborts the nodes inside that have not ended, at every depth, since the enclosing run was stopped.
 func (in *insideState) end() {
 	in.Due = time.Time{}
 	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
@@ -508,7 +509,7 @@ func (r *Run) forgetExpansion(ref machine.Ref) {
 	}
 }
 
-// contract drops the expansion of an attempt that has ended and will be repeated: the next attempt begins without it.
+// The method `contract` drops the expansion of an attempt that has ended and will be repeated, since the next attempt begins without an expansion.
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		r.dropKept(x)
@@ -606,7 +607,7 @@ func (in *insideState) undoing() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
-// undone returns, from the state of a composite in a snapshot, the progress of undoing the nodes inside.
+// The method `undone` returns the progress of undoing the nodes inside, from the state of a composite in a snapshot.
 func (in *insideState) undone() (c Compensation) {
 	if in.undoing() {
 		return CompensationRunning

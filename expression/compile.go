@@ -40,8 +40,8 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. Two nodes may share a child: the parser reads a < b < c as a < b && b < c, with one node
-// for b. compile counts a shared node at each visit, because nested comparisons within the limit could otherwise take exponential time.
+// compile turns a node of the syntax tree into a part. Two nodes may share a child: the parser reads a < b < c as a < b && b < c, with one node for
+// b. compile counts a shared node at each visit. Otherwise nested comparisons with fewer than maxParts parts could take exponential time.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
@@ -221,7 +221,7 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	case "&&", "and", "||", "or":
 		c.checkTruth(n.Left)
 		c.checkTruth(n.Right)
-		decisive := n.Operator == "||" || n.Operator == "or" // the left value that makes the right one unnecessary
+		decisive := n.Operator == "||" || n.Operator == "or" // if the left operand has this value, the right operand is not evaluated
 		return func(e *evaluation) (any, error) {
 			v, err := left(e)
 			if err != nil {

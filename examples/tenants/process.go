@@ -69,7 +69,7 @@ func (p *process) ended(ctx context.Context) error {
 	}
 }
 
-// pause waits for the duration d. If ctx ends before, pause returns the reason.
+// pause waits for the duration d. If ctx ends first, pause returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

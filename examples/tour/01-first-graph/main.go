@@ -28,7 +28,7 @@ func main() {
 	fmt.Println("the run is", res.Status)
 }
 
-// makes returns a step. A step is a Go function that returns an output or an error.
+// The function `makes` returns a step. A step is a Go function that returns an output or an error.
 func makes(what string) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return what, nil }
 }

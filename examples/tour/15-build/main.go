@@ -1,5 +1,5 @@
-// A parallel build with its progress on the terminal. Every package is a node and every import an edge. At most four packages are compiled
-// at a time, and packages on the longest remaining path begin first.
+// This program is a parallel build that shows its progress on the terminal. Every package is a node and every import an edge. At most four packages
+// are compiled at a time, and packages on the longest remaining path begin first.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// An approval over two processes. The first process performs the run up to the gate, and ends. The answer may come days later, in another
-// process: the run continues from the file approval.db, and no step is repeated.
+// Two processes perform one run with an approval. The first process performs the run up to the gate, and ends. The answer may come days later, in
+// another process: the run continues from the file approval.db, and no step is repeated.
 //
 //	go run ./examples/tour/17-approval           # asks
 //	go run ./examples/tour/17-approval approve   # answers

@@ -42,8 +42,8 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// The run gets neither the context of the request nor the context of the signal: when the context of a durable run ends, its steps are
-		// interrupted.
+		// The run gets neither the context of the request nor the context of the signal, because the steps of a durable run are interrupted when
+		// its context ends.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}

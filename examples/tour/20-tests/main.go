@@ -19,7 +19,7 @@ func main() {
 	)
 	busy := errors.New("the bank is busy")
 	res, err := kahn.Execute(context.Background(), order, nil, kahn.TestMode{
-		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing
+		OnMissing: kahn.MissingStub, // steps without a mock complete without an output
 		Mocks:     map[string]kahn.Mock{"charge": {Sequence: []kahn.Mock{{Err: busy}, {Err: busy}, {Value: "receipt"}}}},
 		Assertions: []kahn.Assertion{
 			kahn.AssertStatus("ship", kahn.Completed),

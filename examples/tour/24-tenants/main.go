@@ -33,7 +33,7 @@ func main() {
 		create(fmt.Sprint("acme-", i), "acme", 0)
 	}
 	create("globex-0", "globex", 0)
-	create("acme-urgent", "acme", 1) // before acme's other runs; globex still gets its turn
+	create("acme-urgent", "acme", 1) // this run begins before acme's other runs; globex still gets its turn
 
 	runner := &kahn.Runner{MaxRuns: 1} // one run at a time, so that the order shows
 	served := make(chan error)

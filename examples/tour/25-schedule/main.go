@@ -37,7 +37,7 @@ func main() {
 	var created []string
 	for {
 		created, err = s.Backfill(ctx, "report", made, made.AddDate(0, 0, 3))
-		if !errors.Is(err, schedule.ErrUnknownSchedule) { // otherwise Serve has not written the schedule yet
+		if !errors.Is(err, schedule.ErrUnknownSchedule) { // with this error, Serve has not written the schedule yet
 			break
 		}
 		time.Sleep(time.Millisecond)
