@@ -517,7 +517,7 @@ func (l *lowered) look(field string, e Expression, warns bool) {
 	}
 }
 
-// checkTexts calls the checkers of guards and conditions, once the ancestors of the nodes are known. It skips a pruned plan, which may lack nodes
+// checkTexts calls the checkers of guards and conditions, when the ancestors of the nodes are known. It skips a pruned plan, which may lack nodes
 // that the plan of another trigger has.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
@@ -631,7 +631,7 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				v.blind = true // reading the output of a failed node must not be an error here: with GuardAllow the error would let the node run
+				v.blind = true // reading the output of a failed node must not be an error here, because with GuardAllow the error would let the node run
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}

@@ -554,7 +554,7 @@ func (g *Graph) Compile() (*Plan, error) {
 		return g.plan, g.err
 	}
 	p, subs, err := g.compileUnlocked()
-	if g.current() { // another goroutine has compiled the graph meanwhile: all callers get one plan
+	if g.current() { // another goroutine has compiled the graph meanwhile, and all callers get one plan
 		return g.plan, g.err
 	}
 	g.plan, g.subs, g.err, g.fresh = p, subs, err, true

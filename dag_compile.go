@@ -353,8 +353,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	case OnAlways:
 		r.Flags |= machine.EdgeAlways
 	}
-	// A label on an edge into the end node is a branch like any other. The label is ignored if the source is a plain step, whose output has no
-	// labels, or if the edge does not wait for success.
+	// A label on an edge into the end node is a branch like a label on another edge. The label is ignored if the source is a plain step, whose
+	// output has no labels, or if the edge does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
 		r.Flags |= machine.EdgeLabelled
 	}

@@ -353,8 +353,8 @@ func (p *Plan) idsOf(in func(machine.Ref) bool) (ids []string) {
 	return ids
 }
 
-// CriticalPath returns the ids along the longest path by Estimate, without nodes at its end whose Estimate is zero. If no node has an Estimate,
-// the longest path is the path with the most nodes.
+// CriticalPath returns the ids along the longest path by Estimate. It leaves out nodes at the end of the path whose Estimate is zero. If no
+// node has an Estimate, the longest path is the path with the most nodes.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.orEmpty().names {

@@ -24,7 +24,8 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// errgroup's SetLimit cannot be used: goroutines that wait for predecessors would take places from goroutines that could run.
+	// errgroup's SetLimit cannot be used, because goroutines that wait for predecessors would take places from goroutines that
+	// could run.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

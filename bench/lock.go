@@ -15,7 +15,7 @@ import (
 // section is the time for which a worker holds the lock for one step.
 type section struct {
 	own  float64 // ns, if the last holder of the lock was the same worker
-	move float64 // additional ns if the last holder was on another core: the run's cache lines must move
+	move float64 // additional ns if the last holder was on another core, because the run's cache lines must move
 }
 
 // simulate returns the ns per node with the given number of workers, each on its own core, if a step takes about the given time. The lock goes to

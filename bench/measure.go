@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// over returns the time of e divided by the time of other: the median over the rounds.
+// The method over returns the time of e divided by the time of other: the median over the rounds.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// more returns the ns per node that e takes in addition to the time of other: the median over the rounds.
+// The method more returns the ns per node that e takes in addition to the time of other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }
@@ -181,7 +181,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// short writes a number with three significant digits, and separates thousands.
+// The function short writes a number with three significant digits, and separates thousands.
 func short(v float64) string {
 	switch {
 	case v >= 99.95 || v <= -99.95:

@@ -89,7 +89,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 			ended <- errors.Join(err, own.Close())
 		}()
 	}
-	for i := -10; i < samples && err == nil; i++ { // the first ten runs do not count: they may begin before all Runners listen
+	for i := -10; i < samples && err == nil; i++ { // the first ten runs do not count, because they may begin before all Runners listen
 		time.Sleep(30 * time.Millisecond)
 		var n store.NewRun
 		if n, err = kahn.Prepare(g, kahn.RunID(fmt.Sprintf("%d-%d", processes, i))); err != nil {

@@ -10,9 +10,9 @@ import (
 // budget is the limit for kahn's time on a shape, relative to the time of the hand-written executor.
 type budget struct {
 	shape    *shape
-	ratio    float64       // kahn may take at most this many times as long; 0 means that extra applies instead
+	ratio    float64       // kahn may take at most this many times as long; 0 means that the field `extra` applies instead
 	extra    time.Duration // used if ratio is 0: kahn may take at most this much longer
-	measured float64       // the ratio measured on two cores of a busy machine; see gate
+	measured float64       // the ratio measured on two cores of a busy machine; see the method gate
 	bytes    float64       // the maximum number of bytes per node; 0 means no limit
 	rivals   *shape        // the shape that the libraries get; nil means the same shape
 }
@@ -23,7 +23,7 @@ func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 // budgets returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape get a
 // smaller shape of the same kind.
 //
-// The chain, the fan and the layered graph exceed their budgets, because kahn reads the clock: with a clock even the hand-written executor takes
+// The chain, the fan and the layered graph exceed their budgets, because kahn reads the clock. With a clock even the hand-written executor takes
 // more than twice as long as without one. docs/costs.md shows the profile.
 func budgets() []budget {
 	return []budget{

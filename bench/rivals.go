@@ -78,7 +78,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}, nil
 }
 
-// token is the value that eino passes along edges: eino requires a value, and a function that merges several values.
+// token is the value that eino passes along edges, because eino requires a value, and a function that merges several
+// values.
 type token struct{}
 
 func init() {

@@ -85,7 +85,8 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// timed calls f in five rounds, with an n for which a call takes long enough. It returns the ns per repetition in the fastest round.
+// timed calls f in five rounds. It chooses n so that a call takes at least a fifth of the target time. It returns the ns per
+// repetition in the fastest round.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0
 	for round := 0; round < 5; {

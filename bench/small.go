@@ -29,7 +29,7 @@ func sized(n int) *shape {
 	return layered(n)
 }
 
-// once returns a copy of c that builds and compiles its graph before every run.
+// The method once returns a copy of c that builds and compiles its graph before every run.
 func (c contestant) once() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		return func() error {

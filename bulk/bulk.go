@@ -233,8 +233,8 @@ func guarded(f func() error) error {
 	}))
 }
 
-// bounded wraps an error of the host. With the wrapper errors.Is and errors.As always end, and the method Error does not
-// panic.
+// bounded wraps an error of the host. errors.Is and errors.As always end if they inspect the wrapper, and the wrapper's
+// method Error does not panic.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }

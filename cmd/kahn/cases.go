@@ -98,7 +98,7 @@ func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
 
-// beside returns the first file that exists among name.yaml, name.yml and name.json.
+// The function beside returns the first file that exists among name.yaml, name.yml and name.json.
 func beside(name string) (string, error) {
 	for _, extension := range extensions {
 		if _, err := os.Stat(name + extension); err == nil {
@@ -282,8 +282,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It replaces the paths of mocks, undos and real nodes by their
-// declared paths.
+// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It removes the numbers of items and iterations from the paths
+// of mocks, undos and real nodes.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")
@@ -292,7 +292,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		ids = append(ids, id)
 	}
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or an iteration is not in known
+		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or an iteration is not in the map `known`
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}

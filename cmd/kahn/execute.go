@@ -133,7 +133,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 		}
 		for _, wait := range waiting {
 			value, given := a.answers[wait.Node]
-			delete(a.answers, wait.Node) // the answer is used once: if a loop asks again, that question needs its own answer
+			delete(a.answers, wait.Node) // the answer is used once, because a loop may ask again, and each question needs its own answer
 			answered := given
 			if !given && a.ask {
 				if value, answered, err = a.read(ctx, wait); err != nil {

@@ -22,7 +22,7 @@ type screen struct {
 	held    []kahn.Event // events that arrive while the display is closed
 }
 
-// mostHeld bounds the length of held. Beyond it, the oldest events are dropped: a new display does not need them, since it asks the run what
+// mostHeld bounds the length of held. Beyond it, the oldest events are dropped. A new display does not need them, since it asks the run what
 // the run has done so far.
 const mostHeld = 1_000
 

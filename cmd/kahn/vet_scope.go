@@ -29,7 +29,7 @@ type wiring struct {
 	partly []bool     // by node: whether the node may have edges or parameters that could not be read
 	open   bool       // whether any node may have unread edges
 
-	above [][]uint64 // by node: its ancestors as bits; nil if unknown; set by climb on first use
+	above [][]uint64 // by node: its ancestors as bits; nil if unknown; set by the method climb on first use
 }
 
 // scopes holds the wiring of the graphs of a document.
@@ -261,7 +261,7 @@ func (w *wiring) climb() {
 type unread struct {
 	paths   []string
 	unknown map[string][]string // by path of an object: the fields probably meant by its unknown fields; "" may be any field
-	other   bool                // whether parts that are not in paths and unknown could not be read, too
+	other   bool                // whether further parts, which are neither in `paths` nor in `unknown`, could not be read
 }
 
 func unreadOf(err error) unread {
@@ -287,8 +287,8 @@ func unreadOf(err error) unread {
 	return u
 }
 
-// below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the members of
-// the object before the dot.
+// The method below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the
+// members of the object before the dot.
 func (u *unread) below(paths ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		return slices.ContainsFunc(paths, func(path string) bool {
