@@ -102,8 +102,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the content of each [Content] inside a value into the Store. If the value has contents, the result "held" is true, and the data
-// itself must not become a blob, so that [BlobKeys] finds the references in it.
+// keepContents puts the content of each [Content] inside a value into the Store. The result "held" is true if the value has contents. The data
+// itself must then not become a blob, so that [BlobKeys] finds the references in the data.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
 		return false, nil

@@ -49,7 +49,7 @@ func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err 
 	}
 	if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > usedWithin {
 		now := time.Now()
-		_ = os.Chtimes(name, now, now) // an error does not matter: the folder may be read-only
+		_ = os.Chtimes(name, now, now) // an error is ignored, since the folder may be read-only
 	}
 	return data, true, nil
 }

@@ -8,8 +8,8 @@
 // An [EventStore] keeps the events of runs, too. It stores each event in the transaction that stores the change that the event reports.
 // [ReadEvents] reads a page of events, and an [EventLog] follows a run that any process performs.
 //
-// Values pass through a codec before they reach a store. [Blobs] and [Sealed] wrap a codec, for the option kahn.Encoding: Blobs moves large
-// values to a [BlobStore], Sealed encrypts.
+// Values pass through a codec before they reach a store. [Blobs] and [Sealed] wrap a codec, for the option kahn.Encoding: Blobs moves large values
+// to a [BlobStore], and Sealed encrypts values.
 //
 //	kahn.Encoding(&store.Blobs{Codec: &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "2026"}, Store: store.Dir("/var/lib/blobs")})
 package store

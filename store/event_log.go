@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: an sse.Handler whose Find calls OpenEvents
-// serves runs that other processes perform. If another process continues the run, the ids of the events continue, too. Use one EventLog for one
-// stream: Status and EventRange return what its last request to the store found, without a new request.
+// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse. So an sse.Handler can serve runs that other
+// processes perform, if its Find function calls OpenEvents. If another process continues the run, the ids of the events continue, too. Use one
+// EventLog for one stream, since Status and EventRange return what the EventLog's last request to the store found, without a new request.
 type EventLog struct {
-	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs the run does
-	// not wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
+	// Poll is how long a reader waits until it asks the store again. Zero means DefaultPoll. A reader in the process that performs the run does not
+	// wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
 	Poll time.Duration
 
 	store EventStore

@@ -26,9 +26,9 @@ type exported struct {
 	Run     *Run `json:"run"`
 }
 
-// Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
-// stored. Export does not decrypt values and does not copy blobs: a reader of the file needs the same codec and blob store. Stored events of
-// the run are in the file. The file is a consistent copy of the run, even if the run continues while Export writes.
+// Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are stored.
+// Export does not decrypt values and does not copy blobs, so a reader of the file needs the same codec and blob store. Stored events of the run are
+// in the file. The file is a consistent copy of the run, even if the run continues while Export writes.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// GrantStore is a [Store] over which processes share limits: each process holds grants, with a lease, for the steps that it runs. [Memory],
+// GrantStore is a [Store] through which processes share limits. Each process holds grants, with a lease, for the steps that it runs. [Memory],
 // store/sqlite and store/postgres implement it; other stores need not. kahn.Shared needs it.
 type GrantStore interface {
 	Store
@@ -26,13 +26,13 @@ type GrantStore interface {
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
-// GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst: the store judges each request by
-// the values in the request.
+// GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst, since the store judges each request
+// by the values in the request.
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
-	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the holder has
-	// from Keep to Want slots. It has fewer than Keep if its lease ran out and other holders took the slots, or if Most was lowered.
+	// Keep is how many slots the holder uses and does not give back. Want is how many slots it wants in all, including these slots. Afterwards the
+	// holder has from Keep to Want slots. It has fewer than Keep if its lease ran out and other holders took the slots, or if Most was lowered.
 	Keep, Want int
 	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Every and Burst are 0
 	// if the limit has no tokens.
@@ -47,7 +47,7 @@ type GrantRequest struct {
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's share while other holders also want slots: a holder with more slots than Fair gives back slots as its steps return.
+	// Fair is the holder's share while other holders also want slots. A holder with more slots than Fair gives back slots as its steps return.
 	Fair   int
 	Tokens int // how many tokens were taken
 	// Next is the time until there is a token; zero if there is one now.
@@ -70,8 +70,8 @@ const (
 )
 
 const (
-	// grantPatience is how long after its last request a holder still counts as a holder that wants slots, which reduces the shares of other
-	// holders.
+	// grantPatience is how long after its last request a holder still counts as a holder that wants slots. A holder that counts reduces the shares
+	// of the other holders.
 	grantPatience = 2 * time.Second
 	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second
@@ -205,9 +205,9 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise holders
-// that want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, the
-// holders that already have more slots keep one more. If there are fewer slots than holders, the holders take turns.
+// fair returns a holder's share of the slots. If there are enough slots for all holders, the share is what the holder wants. Otherwise holders that
+// want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, the holders that
+// already have more slots keep one more. If there are fewer slots than holders, the holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

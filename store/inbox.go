@@ -20,14 +20,14 @@ import (
 // requests in the order in which they were posted. It answers each request in the transaction that stores its effect, see [Commit].Taken. So a
 // crash neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
 //
-// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests behind
-// this signal, but stores their answers together with the answer to the signal: until then their Status is RequestWaiting, too. A transaction
-// that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its last commit says:
-// Acquire, Load and List return a WakeAt that is not later than now. Of the requests for a run that has not begun, only a KindCancel makes the
-// run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see [Replace], gets no requests of the
-// replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits, the run is due, and
-// Prune does not remove the run. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests
-// until it is pruned.
+// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests behind this
+// signal, but stores their answers only together with the answer to the signal. Until then, the Status of these requests is also RequestWaiting. A
+// transaction that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its last
+// commit says: Acquire, Load and List return a WakeAt that is not later than now. Of the requests for a run that has not begun, only a KindCancel
+// makes the run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see [Replace], gets no requests of
+// the replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits, the run is due, and
+// Prune does not remove the run. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests until
+// it is pruned.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not a process performs the run. The result "posted" is false if the run has the same request
