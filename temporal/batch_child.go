@@ -12,7 +12,7 @@ import (
 const (
 	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second
-	afterSuccess = time.Second // or 1/partOfAge of the child's age if that is longer, so that the reports of a long batch become rare
+	afterSuccess = time.Second // at least; the delay grows to 1/partOfAge of the child's age, so that the reports of a long batch become rare
 	partOfAge    = 4
 )
 
@@ -51,7 +51,7 @@ func (h *host) batch(root workflow.Context, in batch) (report, error) {
 		}
 	})
 	b.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // a closed channel has a value, which must be taken: see host.run
+		c.ReceiveAsync(nil) // take the value of the closed channel, see host.run
 		for place := range in.Calls {
 			b.stop(place)
 		}

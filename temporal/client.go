@@ -56,7 +56,7 @@ type Workflow struct {
 	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
 	// ExecutionTimeout bounds how long all executions of the workflow together may take, see Options.ContinueAfter. When it expires, Temporal ends
-	// the workflow: no node is undone, and the run has no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
+	// the workflow: no node is undone, and the run has no Result. See Settings.Timeout for a timeout of the run itself. Zero means no bound.
 	ExecutionTimeout time.Duration
 	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without it Start returns the former run.
 	RetryFailed bool

@@ -36,15 +36,15 @@ type Kind struct {
 	// LostAfter, if it is not zero, replaces Options.LostAfter.
 	LostAfter time.Duration
 	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their worker
-	// still sends heartbeats. Zero: no bound.
+	// still sends heartbeats. Zero means no bound.
 	StartToClose time.Duration
 	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run, and the
-	// node's Retry decides whether there is another attempt. Zero: no bound.
+	// node's Retry decides whether there is another attempt. Zero means no bound.
 	ScheduleToStart time.Duration
 	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
-	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. Keys are cut after 64
-	// bytes. Items of a map with their own concurrency keys have no fairness key.
+	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. A fairness key is cut
+	// after 64 bytes. Items of a map with their own concurrency keys have no fairness key.
 	FairByKey bool
 }
 
