@@ -32,9 +32,10 @@ type Gate struct {
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
 	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. If Check returns an error, the gate
-	// refuses the answer and continues to wait; the sender of the signal gets an error that matches [ErrChoice] and unwraps to Check's error. Check is
-	// called without a lock, on the goroutine that calls Signal, Resume or Execute. For a signal posted to a store, it is called on a goroutine of the
-	// run. Check must not change the answer. Several goroutines may call Check at once. [Plan.Hash] does not cover Check. Default: none.
+	// refuses the answer and continues to wait. The sender of the signal then gets an error that matches [ErrChoice] and unwraps to Check's error.
+	// Check is called without a lock, on the goroutine that calls Signal, Resume or Execute. For a signal posted to a store, it is called on a
+	// goroutine of the run. Check must not change the answer. Several goroutines may call Check at once. [Plan.Hash] does not cover Check. Default:
+	// none.
 	Check func(answer any) error `json:"-"`
 	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the schema
 	// as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
@@ -205,7 +206,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer has labels and all of them are in choices. The list `choices` contains the aliases too.
+// isChoice reports whether an answer has labels and all of them are in the list `choices`. This list contains the aliases too.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -415,8 +416,8 @@ func (m SuspendMode) apply(c *config) error {
 }
 
 // Suspend returns an error that a step returns to make its node wait for a signal. When the signal arrives, the step is called again from its
-// beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns state. The attempt keeps its number, but its
-// Timeout begins again.
+// beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns the argument state. The attempt keeps its
+// number, but its Timeout begins again.
 //
 // The argument token is the name of the signal; if it is empty, the name is the node's id. The name must not be the id of another node, or the name
 // of another node's wait; otherwise the step fails with an error that matches [ErrDuplicateGate]. The argument info is for the person or program
@@ -428,10 +429,10 @@ func Suspend(token string, info, state any) error {
 }
 
 // SuspendUntil returns an error that a step returns to make its node sleep until t. Then the step is called again from its beginning, in the same
-// attempt. In that call, [Step.SavedState] returns state, and [Step.Resumed] reports that there was no signal. While it sleeps, the node is
-// [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After the
-// sleep, Timeout begins again. The process may end during the sleep. If the run is then continued from its snapshot or store, the node wakes at the
-// same time t. Under [Runner.Serve], a run whose nodes only sleep does not count towards MaxRuns for long: see RestAfter of [Service]. If t has
+// attempt. In that call, [Step.SavedState] returns the argument state, and [Step.Resumed] reports that there was no signal. While it sleeps, the
+// node is [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After
+// the sleep, Timeout begins again. The process may end during the sleep. If the run is then continued from its snapshot or store, the node wakes at
+// the same time t. Under [Runner.Serve], a run whose nodes only sleep does not count towards MaxRuns for long: see RestAfter of [Service]. If t has
 // passed, the step is called again at once.
 //
 // If the end node returns SuspendUntil, it fails. If a stop of the node was already requested, the node stops instead of sleeping.

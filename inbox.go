@@ -241,7 +241,7 @@ func (r *Run) takeRequests() {
 	}
 }
 
-// nextRequest returns the next request to take. If there is none, over is true, and the calling goroutine must return.
+// nextRequest returns the next request to take. If there is none, the result `over` is true, and the calling goroutine must return.
 func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	in := r.durable.inbox
 	r.st.Lock()

@@ -299,7 +299,7 @@ func (k *kept) isDone() bool {
 	}
 }
 
-// The method `of` returns the response for a key. If first is true the key is new, and the caller must perform the action.
+// The method `of` returns the response for a key. If the result `first` is true, the key is new, and the caller must perform the action.
 func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -18,8 +18,8 @@ var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }
 
-// The method `offered` selects the answers to offer for a gate from the accepted answers: the words that the graph declares and their opposites,
-// without synonyms of these words. If the gate's plan is unknown, offered returns all accepted answers.
+// The method `offered` selects the answers to offer for a gate from the accepted answers. These are the words that the graph declares and their
+// opposites, without synonyms of these words. If the gate's plan is unknown, offered returns all accepted answers.
 func (c *call) offered(at place, accepted []string) []string {
 	if at.plan == nil {
 		return accepted

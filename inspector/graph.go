@@ -90,7 +90,7 @@ func (at place) node() kahn.Node {
 // many nodes the composite has. A nil map keeps nothing.
 type looked map[string]inside
 
-// The method `look` is as the function look.
+// The method `look` calls the function `look`, and keeps the result.
 func (x looked) look(run subject, path string) (inside, error) {
 	if in, ok := x[path]; ok {
 		return in, nil

@@ -293,7 +293,7 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// follow looks for changes until stop is closed. It does not report the runs that exist when it begins.
+// follow looks for changes until the channel `stop` is closed. It does not report the runs that exist when it begins.
 func (w *watch) follow(stop, ready chan struct{}) {
 	w.list()
 	close(ready)

@@ -385,7 +385,7 @@ func reached(ctx context.Context, run subject, after, last uint64, failed *error
 	}
 }
 
-// The function `took` returns the time from start to end in milliseconds; nil if start is zero.
+// The function `took` returns the time from `start` to `end` in milliseconds; nil if `start` is zero.
 func took(start, end time.Time) *float64 {
 	if start.IsZero() {
 		return nil

@@ -189,7 +189,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns the type that the page shows for a node whose plan is unknown. composite means that the node may have nodes inside.
+// shape returns the type that the page shows for a node whose plan is unknown. The result `composite` means that the node may have nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -284,7 +284,7 @@ func (s *storedRun) EventRange() (first, last uint64) {
 	return first, last
 }
 
-// Events yields the stored events with ids greater than after.
+// Events yields the stored events with ids greater than `after`.
 func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
 	if s.events == nil {
 		return func(func(kahn.Event, error) bool) {}

@@ -89,7 +89,7 @@ func (h *handler) asksRedrive(s *storedRun) bool {
 	return s != nil && s.workflow != nil && asks && !controls
 }
 
-// stopsOf returns the actions that stop an unfinished stored run. performed says whether this process can perform the run.
+// stopsOf returns the actions that stop an unfinished stored run. The argument `performed` says whether this process can perform the run.
 func (h *handler) stopsOf(performed bool) []string {
 	if _, ok := h.Store.(Controller); ok {
 		return []string{"cancel", "abort"}
@@ -139,7 +139,7 @@ type turns struct {
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
 }
 
-// begin waits for the turn of a run. The caller must call end, which ends the turn.
+// begin waits for the turn of a run. The caller must call the returned function to end the turn.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {

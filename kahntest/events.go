@@ -95,9 +95,9 @@ type streamChecker struct {
 // Waves do not overlap. The ends of the nodes agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions
 // and redrives. If a run was left because its store did not answer, its events may stop anywhere.
 //
-// events must contain the run's events from the first on, and must not be decoded from JSON. For a resumed run, pass the events of all processes
-// that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may also pass only the
-// events of the last process: CheckEvents then checks as much as it can.
+// The argument events must contain the run's events from the first on. These events must not be decoded from JSON. For a resumed run, pass the
+// events of all processes that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may
+// also pass only the events of the last process: CheckEvents then checks as much as it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }

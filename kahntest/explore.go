@@ -40,9 +40,9 @@ const exploredRuns = 300
 //
 // All other attempts of this run succeed, in the order of the graph. "undo:charge#1" is the first attempt to undo charge.
 //
-// Explore calls start for each run, so that each run begins with a new fake of the outside world. It calls steps one at a time, on the caller's
-// goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator]. Explore itself
-// sets RunID and Random.
+// Explore calls the function `start` for each run, so that each run begins with a new fake of the outside world. It calls steps one at a time, on
+// the caller's goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator].
+// Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {

@@ -48,10 +48,9 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 // String returns "running", "completed", "failed" or "aborted".
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
-// NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if
-// retryGranted is set. The parameter "stop" is the cause for which the engine was asked to stop the node, or [CauseNone]. After an aborted
-// call, the node has this cause and the status that [CauseKind.StopStatus] returns for the cause. If stop is [CauseNone], the node is
-// [Cancelled] with [CauseExternal].
+// NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if retryGranted is
+// set. The parameter "stop" is the cause for which the engine was asked to stop the node, or [CauseNone]. After an aborted call, the node has this
+// cause and the status that [CauseKind.StopStatus] returns for the cause. If "stop" is [CauseNone], the node is [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -45,7 +45,7 @@ func (p *Net) IsAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is like IsAncestor, but does not search. sure is false if the spans do not decide.
+// judgeAncestor is like IsAncestor, but does not search. The result `sure` is false if the spans do not decide.
 func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true
@@ -54,7 +54,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone. sure is false if they do not decide.
+// judge answers from the spans alone. The result `sure` is false if they do not decide.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]

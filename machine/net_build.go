@@ -117,8 +117,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue, from index head on. When a node loses its last predecessor, peel appends it to the queue. The argument `cut`
-// contains edges that peel treats as removed.
+// peel removes the nodes of the queue, from the index `head` on. When a node loses its last predecessor, peel appends it to the queue. The argument
+// `cut` contains edges that peel treats as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -203,9 +203,9 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in declaration
-// order. The net may keep this slice, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also returns an
-// empty slice with room for one Ref per node, from the net's own allocation. The caller may use this slice.
+// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. The argument `names` lists the ids
+// in declaration order. The net may keep this slice, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also
+// returns an empty slice with room for one Ref per node, from the net's own allocation. The caller may use this slice.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -319,8 +319,8 @@ func (b *Builder) Catch(i int32, causes []CauseKind) {
 	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
 }
 
-// Routed gives a condition with labels its number among such conditions, and returns the number. first is true if the condition
-// had no number before.
+// Routed gives a condition with labels its number among such conditions, and returns the number. The result `first` is true if the condition had no
+// number before.
 func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
@@ -454,8 +454,8 @@ func (b *Builder) initialWords() {
 	}
 }
 
-// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. own returns the length
-// of a single node. priorities lists the priorities by Ref, or is nil if all are 0.
+// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. The function `own` returns the length of a single
+// node. The argument `priorities` lists the priorities by Ref, or is nil if all are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 	b.p.priorities = priorities
 	b.p.order.rank = make([]int64, len(b.p.facts))
@@ -472,8 +472,8 @@ type lateKeys struct {
 	isLate   map[int32]bool   // by group: whether it belongs to a node with a late key
 }
 
-// SetLateKeys sets the nodes whose keys come from values. Each of these nodes has its own group. declared contains the groups of the keys that the
-// graph declares for other nodes.
+// SetLateKeys sets the nodes whose keys come from values. Each of these nodes has its own group. The argument `declared` contains the groups of the
+// keys that the graph declares for other nodes.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {

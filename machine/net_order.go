@@ -15,7 +15,7 @@ type Schedule struct {
 }
 
 // Order computes the rank of each node: the length of the longest remaining path from the node. It sorts the nodes into the order in which ready
-// nodes are taken: by priority, rank, and declaration. own returns the length of a single node.
+// nodes are taken: by priority, rank, and declaration. The function `own` returns the length of a single node.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}

@@ -305,8 +305,8 @@ func (b *branching) plainly(x branchClass) bool {
 	return true
 }
 
-// isAbove reports whether a node is a router of the class or an ancestor of a router. sure is false if only a
-// search could decide that.
+// isAbove reports whether a node is a router of the class or an ancestor of a router. The result `sure` is false if only a search could decide
+// that.
 func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	sure = true
 	for _, router := range x.routers {

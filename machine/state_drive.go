@@ -42,12 +42,12 @@ func (st *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls begin with each task,
-// as soon as there is a task. begin reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the
-// node's call. The host reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, for example by [State.StopNode],
-// Drive calls abort with the token of the node's call. This call may already have ended.
+// Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls the function `begin`
+// with each task, as soon as there is a task. This function reports the verdict of a check with [State.Checked], makes a gate wait with
+// [State.Suspend], or starts the node's call. The host reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, for
+// example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's call may already have ended.
 //
-// Drive calls begin and abort one at a time, before the method of the State that causes the call returns. Both may call the State. After
+// Drive calls these functions one at a time, before the method of the State that causes the call returns. Both may call the State. After
 // [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {

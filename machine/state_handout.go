@@ -149,8 +149,8 @@ func (s *Locked) MayGoOn() bool {
 }
 
 // HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, being checked or being
-// concluded, or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at all nodes. pausing is the number
-// of running nodes that only wait until a given time.
+// concluded, or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at all nodes. The argument `pausing`
+// is the number of running nodes that only wait until a given time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

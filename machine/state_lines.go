@@ -22,8 +22,8 @@ const (
 	queueCount
 )
 
-// queueFor returns the queue for nodes that need a token if token is true, and otherwise the queue for nodes that need only a slot. Without a
-// rate no node needs a token.
+// If `token` is true, queueFor returns the queue for nodes that need a token. Otherwise it returns the queue for nodes that need only a slot.
+// Without a rate no node needs a token.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken

@@ -161,8 +161,8 @@ func (st *State) Scope() *reactive.Scope {
 	return s.observers().source.Scope()
 }
 
-// Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see [reactive.Scope.Dispose], and
-// the signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
+// Dispose ends the observation of the State. Every effect, subscription, Wait and Changes of its scope ends: see [reactive.Scope.Dispose]. The
+// signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
 // observers returns the observers of the State. The first call creates them.
@@ -276,8 +276,9 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// The method `note` records that the word of node r has changed. The parameter "was" is the old word. note sets pending before it saves the old
-// word in undo, because undo must be empty while pending is false. undo contains the word before the first unpublished transition.
+// The method `note` records that the word of node r has changed. The parameter "was" is the old word. The method sets o.pending before it saves the
+// old word in o.undo, because o.undo must be empty while o.pending is false. The map o.undo contains the word before the first unpublished
+// transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return

@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// run compares the api.txt of every module with the list of the module's exports, and prints the lines that differ. If write is set, it writes the
-// files instead.
+// run compares the api.txt of every module with the list of the module's exports, and prints the lines that differ. If `write` is set, it writes
+// the files instead.
 func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	files, err := listings(root)
 	if err != nil {
@@ -112,7 +112,8 @@ func compare(old, now []string) []string {
 	return diff
 }
 
-// The function `exported` lists what a module exports, in the packages that other modules can import. dir is the folder of the module.
+// The function `exported` lists what a module exports, in the packages that other modules can import. The argument `dir` is the folder of the
+// module.
 func exported(dir string) ([]string, error) {
 	out, err := command(dir, "go", "list", "-export", "-f", "{{.Name}} {{.ImportPath}} {{.Export}}", "./...")
 	if err != nil {

@@ -45,8 +45,8 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 func fold(name string) []rune { return []rune(strings.ToLower(separators.Replace(name))) }
 
-// distance returns the number of slips between a and b (the optimal string alignment distance). If there are more slips than allowed, it returns
-// a number above allowed.
+// distance returns the number of slips between a and b (the optimal string alignment distance). If there are more than `allowed` slips, it returns
+// a number above `allowed`.
 func distance(a, b []rune, allowed int) int {
 	if len(a)-len(b) > allowed || len(b)-len(a) > allowed {
 		return allowed + 1

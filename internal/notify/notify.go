@@ -14,7 +14,7 @@ type entry struct {
 	waiting int
 }
 
-// Wait returns a channel that the next Notify of the name closes. The caller must call stop when it no longer waits.
+// Wait returns a channel that the next Notify of the name closes. The caller must call the function `stop` when it no longer waits.
 func (b *Board) Wait(name string) (changed <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

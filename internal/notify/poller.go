@@ -40,7 +40,7 @@ type Poller struct {
 }
 
 // Watch calls the function `tell` when the next call of Look finds the name, and whenever the version of the name has changed. An empty name means
-// all names. stop ends the watch. When stop returns, a call of tell may still be running.
+// all names. The function `stop` ends the watch. When it returns, a call of `tell` may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()

@@ -21,7 +21,7 @@ func JSON(variant int) json.RawMessage {
 }
 
 // Set sets a value, including its exported fields and elements, to one of many variants. If the function `own` is not nil, Set first calls `own`
-// with the address of each value. own returns true if it has set the value itself.
+// with the address of each value. The function `own` returns true if it has set the value itself.
 func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant int) bool) {
 	at := v.Addr().Interface()
 	if own != nil && own(at, variant) {
