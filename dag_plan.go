@@ -644,8 +644,8 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// nodeHashed and edgeHashed list the struct fields that a hash covers. The hash of a node omits the fields named here: After and In are empty in a
-// plan, and Sub has its own plan. Plan.Hash documents the other omitted fields.
+// nodeHashed and edgeHashed list the struct fields that a hash covers. The hash of a node omits the fields named here, because After and In are
+// empty in a plan, and Sub has its own plan. Plan.Hash documents the other omitted fields.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")

@@ -144,8 +144,8 @@
 //
 // Execute returns when every node is terminal and every goroutine of the run has returned, except attempts and sinks that ignore a stop, which the
 // [Result] names. A panic or a runtime.Goexit of a step never reaches the host, and does not keep other nodes from running. User code never runs
-// under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and its stack is constant. Several runs
-// may use a Graph or Plan at once.
+// under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and the depth of its stack is constant.
+// Several runs may use a Graph or Plan at once.
 //
 // # Waiting, and continuing elsewhere
 //

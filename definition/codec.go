@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// field describes one field of a document's object: how it is read into a T, and how it is written. Both directions
-// are defined together, so that they cannot drift apart.
+// field describes one field of a document's object: how it is read into a T, and how it is written. Both directions are
+// defined together, so that they always match.
 type field[T any] struct {
 	name string
 	// takes is the type of the field's value if this type is Bool or Number, and otherwise Null.

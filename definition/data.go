@@ -105,7 +105,7 @@ func (e *encoder) data(x any) Value {
 		return Value{Type: Number, Text: floatText(v.Float())}
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			break // bytes have no obvious JSON form: they could be a text, base64 or a list of numbers
+			break // bytes have no obvious JSON form, because they could be a text, base64 or a list of numbers
 		}
 		list := Value{Type: List}
 		for i := range v.Len() {

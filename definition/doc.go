@@ -18,11 +18,11 @@
 // The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and the structs in these, in snake case. The values of enums
 // are written as names. A field that is left out has its default value; null and empty texts are errors. [Schema] lists all fields. A few names
 // differ. The texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", and a Sub is a "graph". [kahn.Edge].On is "outcome", since
-// older YAML readers take a bare on for true.
+// older YAML readers take the word "on" without quotes for true.
 //
-// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. In the
-// graph, the expression becomes the test of the node, and the node's join is all_succeeded. So a failed predecessor blocks the node, as it
-// blocks a step; it would not block a condition.
+// A node with an "expression" computes its output. For the kind "expression" this field is a text, for the kind "assignment" an object with
+// a text for each member. In the graph, the expression becomes the test of the node, and the node's join is all_succeeded. So a failed
+// predecessor blocks the node, as it blocks a step; it would not block a condition.
 //
 // If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" starts its target after a failure; if
 // the edge lists "causes", only failures with one of these causes count. The target node handles the failure if the node's "handling" is

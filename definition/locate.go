@@ -14,9 +14,9 @@ import (
 )
 
 // Locate returns an error about the graph as an [*Error] about the document. Each [*kahn.Problem] of a [*kahn.GraphError] becomes a
-// [*Problem] of kind [ErrGraph], with the path and the position of the node, edge or field that it names. If the document does not
-// contain the field, such as a Do that the host has set, the Problem has the position of the innermost value around it. Any other error
-// has the position of the document. Each error of errors.Join becomes a Problem of its own. Locate(nil) returns nil.
+// [*Problem] of kind [ErrGraph], with the path and the position of the node, edge or field that the kahn.Problem names. If the document
+// does not contain the field, such as a Do that the host has set, the Problem has the position of the innermost value around it. Any
+// other error has the position of the document. Each error of errors.Join becomes a Problem of its own. Locate(nil) returns nil.
 //
 // A host can report violations of its own rules in the same way:
 //

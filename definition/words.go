@@ -79,7 +79,7 @@ func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }
 
-// first splits its first parameter into words, and returns the first word that is among the choices, or "".
+// The function first splits its parameter `of` into words, and returns the first word that is among the choices, or "".
 func first(of string, choices []string) string {
 	for name := range strings.FieldsSeq(of) {
 		for _, choice := range choices {

@@ -88,6 +88,6 @@ func appendText(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // cannot fail: a string always has JSON, and a buffer takes everything
+	_ = enc.Encode(s) // cannot fail, because a string always has a JSON form, and a buffer takes everything
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }

@@ -285,7 +285,7 @@ func (r *reader) nodeList(from place, nodes []definition.Value) definition.Value
 	return list(from, "nodes", r.withEnd(from, nodes))
 }
 
-// withEnd adds an end node if edges lead to an end that the document does not list.
+// withEnd adds an end node if edges lead to an end node that the document does not list.
 func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Value {
 	if r.end != "" && !r.ids[r.end] {
 		nodes = append(nodes, object(from, text(from, "id", r.end), text(from, "kind", "end")))

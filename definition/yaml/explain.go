@@ -160,7 +160,7 @@ func quoted(reason, value string) (message, suggestion string) {
 	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), short(suggestion)
 }
 
-// short returns the suggestion, or "" if it is too long.
+// The function short returns the suggestion, or "" if it is too long.
 func short(suggestion string) string {
 	const longest = 256
 	if len(suggestion) > longest {
