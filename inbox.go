@@ -18,15 +18,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic
-// fields.
+// inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic fields.
 //
 // To take a request means to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no request is
 // waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in which the
 // request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time are taken
 // before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called under the run's
-// lock. Stops are taken in the critical section in which the run begins, since the cleanup nodes and the end node of a continued run that was
-// stopped earlier would not be performed. A run that is cancelled before it has ever begun ends at once.
+// lock. Stops are taken in the critical section in which the run begins, since the cleanup nodes of a continued run that was stopped earlier would
+// not run. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause. The key or the blob that the value needs may
 // arrive in the meantime. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
