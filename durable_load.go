@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // the life that ran the attempt ended without its result
+			n.Cut++ // the life that ran the attempt ended without the attempt's result
 			n.Crashes++
 		}
 		f.take(key)
@@ -115,8 +115,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken restores the order of the signals with IDs that have records. They precede the signals that a former version stored in the record
-// of the run.
+// addTaken restores the order of the signals that have IDs and records. They precede the signals that a former version stored in the record of the
+// run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {

@@ -146,7 +146,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // in all other cases the stored trigger decides which nodes are performed, so they are checked later
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the nodes are checked when the stored trigger is known
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
