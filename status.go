@@ -20,10 +20,10 @@ type Status = machine.Status
 const (
 	Idle      Status = machine.Idle      // no predecessor has started or ended yet
 	Waiting   Status = machine.Waiting   // a predecessor has started or ended, but the join has not decided
-	Ready     Status = machine.Ready     // the join is satisfied and every check passed: queued for a slot
+	Ready     Status = machine.Ready     // the join is satisfied, every check has passed, and the node waits for a slot
 	Running   Status = machine.Running   // an attempt is being performed
 	Retrying  Status = machine.Retrying  // an attempt failed and another will follow: the node backs off and holds no slot
-	Suspended Status = machine.Suspended // waits for a signal from outside, holding neither slot nor goroutine
+	Suspended Status = machine.Suspended // the node waits for a signal from outside, and holds neither a slot nor a goroutine
 	Completed Status = machine.Completed // has an output
 	Failed    Status = machine.Failed    // the node's own work failed, after all retries
 	Aborted   Status = machine.Aborted   // the node was stopped, or never started, because of a failure inside the run
@@ -91,7 +91,7 @@ type Compensation = machine.Compensation
 
 // The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.
 const (
-	CompensationNone    Compensation = machine.CompensationNone    // no node is undone
+	CompensationNone    Compensation = machine.CompensationNone    // nothing was undone, and nothing is being undone
 	CompensationRunning Compensation = machine.CompensationRunning // the node is being undone, or waits for its turn
 	CompensationDone    Compensation = machine.CompensationDone    // the node was undone
 	CompensationFailed  Compensation = machine.CompensationFailed  // the node could not be undone
@@ -124,13 +124,13 @@ type Join = machine.Join
 const (
 	AllSucceeded  Join = machine.AllSucceeded  // no F and at least one S that is not of a side edge; an F blocks the node early
 	AnySucceeded  Join = machine.AnySucceeded  // one S, early
-	AllDone       Join = machine.AllDone       // all edges resolved, in any class; observes failures, does not handle them
+	AllDone       Join = machine.AllDone       // all edges resolved, in any class; the node observes failures and does not handle them
 	AllDoneMinOne Join = machine.AllDoneMinOne // all edges resolved, at least one S
 	OneFailed     Join = machine.OneFailed     // one F, early
 	AllFailed     Join = machine.AllFailed     // all edges F
 	NoneFailed    Join = machine.NoneFailed    // all edges resolved, no F; an F blocks the node early
 	NoneSkipped   Join = machine.NoneSkipped   // all edges resolved, none N or X
-	AllSkipped    Join = machine.AllSkipped    // all edges N or X; observes failures
+	AllSkipped    Join = machine.AllSkipped    // all edges N or X; the node observes failures
 	OneDone       Join = machine.OneDone       // one S or F, early
 	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 )

@@ -34,7 +34,7 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
 	ref     machine.Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; only one goroutine changes it from stepActive: the one that ends the attempt's context
+	state   atomic.Uint32 // a stepState; only the goroutine that ends the attempt's context changes it from stepActive
 	flags   stepFlags
 }
 
@@ -99,8 +99,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt whose context is ctx. Middleware passes this Step to its function `next`. If the step uses its Step as a
-// context, it then gets the context that the middleware derived.
+// under returns a Step of the same attempt, with ctx as its context. Middleware passes this Step to its function `next`. If the step uses its Step
+// as a context, it then gets the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -184,8 +184,8 @@ func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return false }
 }
 
-// Value looks up the key in the run's context. After the parent was stopped, it looks the key up in a context that has ended with the cause, so
-// that context.Cause finds the cause.
+// Value looks up the key in the run's context. After the parent was stopped, Value looks up the key in a context that has ended with the cause of
+// the stop, so that context.Cause finds this cause.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
 		return stop.value(p.Context, key)
@@ -752,8 +752,9 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error that the step must return: the
-// node waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
+// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error, and the step must return this
+// error. The node then waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the
+// status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
@@ -822,9 +823,9 @@ type Predecessor struct {
 	Status Status
 }
 
-// Predecessors returns the nodes that this node follows by edges of any kind, without duplicates, in the order in which the edges are
-// declared, with their current statuses. All predecessors have ended, unless the node's join decides early. An item has the predecessors of
-// its map; the first nodes of a sub-graph have none.
+// Predecessors returns the nodes that this node follows by edges of any kind, with their current statuses. The nodes are without duplicates, in the
+// order in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its
+// map; the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Pause keeps the ticks of a schedule from running until Resume is called. A pending tick is cancelled when it becomes due, with the
-// reason "paused". The error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// After Pause, the ticks of a schedule do not run until Resume is called. A pending tick is cancelled when it becomes due, with the reason
+// "paused". The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {

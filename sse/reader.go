@@ -126,7 +126,7 @@ func (r *reader) event(e event.Event) error {
 
 func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
 
-// delta drops duplicate deltas of a node and detects gaps between them, even where the ids of events have no gaps.
+// delta drops duplicate deltas of a node. It also detects gaps between the deltas of a node, even if the ids of the events have no gap.
 func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	node := cmp.Or(e.Path, e.Node)
 	was, known := r.deltas[node]

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// segments holds the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a segment reads and
-// encodes it, and other streams wait for it. When no stream is behind, all segments are dropped.
+// segments holds the frames of events that a feed no longer keeps, for streams that are behind. A segment is read and encoded by the first stream
+// that needs it. Other streams wait until the segment is encoded. When no stream is behind, all segments are dropped.
 type segments struct {
 	mu      sync.Mutex
 	behind  int // the number of streams that are behind

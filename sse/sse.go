@@ -1,5 +1,5 @@
 // Package sse serves the events of runs over HTTP as server-sent events, and reads them. A [Handler] serves browsers' EventSource and other
-// clients, and a [Client] reads in Go. The package needs only the standard library.
+// clients, and a [Client] reads the events in a Go program. The package needs only the standard library.
 //
 //	http.Handle("/runs/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
 //		if run, ok := runner.Run(r.PathValue("id")); ok {
@@ -55,8 +55,8 @@
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
 // The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's state from the
-// host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has closed
-// itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the same
+// host, not from events, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has
+// closed itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the same
 // response, since a crash has lost the last events that the client saw, see [event.Recovery].
 //
 // # Without streaming

@@ -138,7 +138,7 @@ func contain(err *error) {
 	}
 }
 
-// frame returns an event as it is sent. Only Redact uses r.
+// frame returns an event in the form in which it is sent. Only Redact uses r.
 func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	data := h.render(r, e)
 	if data == nil {
@@ -151,7 +151,7 @@ func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent; later events have not been sent yet
+	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent, not the last event of the log
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}

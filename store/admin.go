@@ -23,8 +23,8 @@ import (
 // such as a negative limit or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. If Create stores nothing, because
-	// the policy Reuse accepts the run that is stored already, the result "created" is false. The result "stored" is the run without its record and
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. The result "created" is false if
+	// Create stores nothing, because the policy Reuse accepts the run that is stored already. The result "stored" is the run without its record and
 	// nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
