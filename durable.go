@@ -172,7 +172,7 @@ const (
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 
-// change records that the node's record must be replaced. The methods below record why it must be replaced.
+// The method `change` records that the node's record must be replaced. The methods below record why it must be replaced.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
 // begin records that an attempt begins, with the number of attempts before it.
@@ -262,7 +262,7 @@ func (tx *transaction) find(at place) int {
 	return -1
 }
 
-// pending returns the outbox's entry for a node. It creates the entry if there is none.
+// The method `pending` returns the outbox's entry for a node. It creates the entry if there is none.
 func (d *durable) pending(at place) *pendingNode {
 	d.steps++
 	tx := d.outbox
@@ -283,7 +283,8 @@ func (r *Run) awaitsWrite(more int) {
 	}
 }
 
-// index adds entry i to the map that find uses. The map is created, with the earlier entries, when the number of entries exceeds fewEntries.
+// The method `index` adds entry i to the map that find uses. The map is created, with the earlier entries, when the number of entries exceeds
+// fewEntries.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -748,7 +749,8 @@ func (r *Run) hasReturned(ref machine.Ref) {
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation. When free is called, the changes for which the room was reserved are in the outbox, or will never be added to it.
+// The method `free` ends a reservation. When free is called, the changes for which the room was reserved are in the outbox, or will never be added
+// to it.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows

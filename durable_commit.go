@@ -21,7 +21,7 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// guarded calls f, which calls the store, and returns a panic of f as an error.
+// The function `guarded` calls f, which calls the store, and returns a panic of f as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add puts the changes of a run into the outbox. The caller holds the run's lock.
@@ -82,9 +82,9 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 	}
 }
 
-// told is called for an event that is not a transition. It makes the next transaction write the record that the event concerns: the record of its
-// node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas and logs
-// have no record: they are written only if events are stored, and a crash loses the deltas and logs that are not written yet.
+// The method `told` is called for an event that is not a transition. It makes the next transaction write the record that the event concerns: the
+// record of its node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas
+// and logs have no record: they are written only if events are stored, and a crash loses the deltas and logs that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -268,7 +268,7 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// list moves the list of a map to its own record, which is written once, so that the map's record does not grow.
+// The method `list` moves the list of a map to its own record, which is written once, so that the map's record does not grow.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return
@@ -368,8 +368,8 @@ func (r *Run) commit() {
 	r.release(r.now())
 }
 
-// written is called when a transaction is durable. It shows the transaction's events, queues the nodes that waited for the write, and evaluates the
-// results of ended nested runs.
+// The method `written` is called when a transaction is durable. It shows the transaction's events, queues the nodes that waited for the write, and
+// evaluates the results of ended nested runs.
 func (r *Run) written(tx *transaction) {
 	d := r.durable
 	d.written = true
@@ -577,7 +577,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	return nil
 }
 
-// cut takes the first n bytes; part is nil if n is 0.
+// The function `cut` takes the first n bytes; part is nil if n is 0.
 func cut(memory []byte, n int) (part, rest []byte) {
 	if n == 0 {
 		return nil, memory

@@ -130,8 +130,8 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	return nil
 }
 
-// count moves the number of deltas from the record of a node to the snapshot file, which counts by path. Nodes inside later
-// attempts of a composite have other keys but the same paths, and continue the count.
+// The method `count` moves the number of deltas from the record of a node to the snapshot file, which counts by path. Nodes inside later attempts
+// of a composite have other keys but the same paths, and continue the count.
 func (file *snapshotFile) count(key string, n *nodeState) {
 	deltas := n.Deltas
 	if n.Deltas = 0; deltas == 0 {
@@ -144,8 +144,8 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// columns returns the stored columns of a node. The record contains all fields without a separate column. The columns Record and Hash use the
-// memory of the writer w, and are valid until its next use.
+// The method `columns` returns the stored columns of a node. The record contains all fields without a separate column. The columns Record and Hash
+// use the memory of the writer w, and are valid until its next use.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	begin := len(w.Data)
@@ -211,7 +211,7 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// next returns the memory for the next record. If the record belongs to a node, take adds it to the slice.
+// The method `next` returns the memory for the next record. If the record belongs to a node, take adds it to the slice.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -376,7 +376,8 @@ func collectedKey(key string, attempt int32, iteration int) string {
 	return strings.TrimSuffix(keyInside(key, attempt, iteration, false), "/")
 }
 
-// key returns the key of a node in the store: its path, with the attempt number of each enclosing composite that is not in its first attempt.
+// The method `key` returns the key of a node in the store: its path, with the attempt number of each enclosing composite that is not in its first
+// attempt.
 func (r *Run) key(ref machine.Ref) string {
 	id := r.plan.names[ref]
 	switch {
@@ -520,7 +521,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	return x, nil
 }
 
-// keep puts the nodes that a fork keeps, and the nodes inside them, into the outbox.
+// The method `keep` puts the nodes that a fork keeps, and the nodes inside them, into the outbox.
 func (d *durable) keep(h *held) {
 	for i, ref := range h.refs {
 		e := d.pending(place{h.run, ref})
@@ -611,8 +612,8 @@ func (back *takenBack) takes(key string) bool {
 	return true
 }
 
-// level sets the fates of the nodes of one graph and of the nodes inside them, and records how the counters of these nodes change. The keys of
-// the graph's nodes begin with prefix.
+// The method `level` sets the fates of the nodes of one graph and of the nodes inside them, and records how the counters of these nodes change. The
+// keys of the graph's nodes begin with prefix.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
 	at := p.found(nodes)

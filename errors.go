@@ -416,8 +416,8 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// bounded returns err, or a replacement for an error whose chain never ends or whose methods panic, since errors.Is must return for every error
-// that the engine passes on.
+// The function `bounded` returns err, or a replacement for an error whose chain never ends or whose methods panic, since errors.Is must return for
+// every error that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }

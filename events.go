@@ -156,7 +156,7 @@ func (b *block) removeLast() {
 	b.lines = b.lines[:n]
 }
 
-// scope returns the scope of the run of entry i.
+// The method `scope` returns the scope of the run of entry i.
 func (b *block) scope(i int) *eventScope {
 	if l := &b.lines[i]; l.rest > 0 {
 		if s := b.rests[l.rest-1].scope; s != nil {
@@ -166,7 +166,7 @@ func (b *block) scope(i int) *eventScope {
 	return b.run.scope
 }
 
-// end returns the arguments for observers of node ends: the node that entry i ended, and the payload of its end.
+// The method `end` returns the arguments for observers of node ends: the node that entry i ended, and the payload of its end.
 func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {
@@ -298,7 +298,7 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// life returns the log of the earlier life with the given event, and the id of the last event before the next life began.
+// The method `life` returns the log of the earlier life with the given event, and the id of the last event before the next life began.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -584,7 +584,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 
 var errStuckSink = fmt.Errorf("event sink: still busy with an event after the run's end and its grace")
 
-// problems returns the errors of the sinks.
+// The method `problems` returns the errors of the sinks.
 func (l *eventLog) problems() (errs []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

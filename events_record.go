@@ -219,8 +219,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's lock. The argument
-// `ends` is the number of nodes that ended earlier in the same critical section.
+// The method `append` records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's
+// lock. The argument `ends` is the number of nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1
@@ -242,7 +242,7 @@ func (r *Run) append(e *entry, ends int) {
 	r.log.append(e)
 }
 
-// parent returns the id of the event that led to an event of a node, or 0.
+// The method `parent` returns the id of the event that led to an event of a node, or 0.
 func (r *Run) parent(e *entry, ends int) uint64 {
 	rec, own, w := r.recorder, r.recorder.latest[e.ref].id, r.st.Word(e.ref)
 	switch {
@@ -308,7 +308,8 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// transition completes the entry of a transition. It returns false if the transition is not logged. The entry gets the origins that are known so far.
+// The method `transition` completes the entry of a transition. It returns false if the transition is not logged. The entry gets the origins that
+// are known so far.
 func (r *Run) transition(e *entry, c machine.Change) bool {
 	if c.Status == Ready { // the node's record is not read here, since it may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
@@ -411,7 +412,7 @@ func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	return n
 }
 
-// deltas returns the number of deltas that the nodes of the run and of its nested runs have emitted, by path.
+// The method `deltas` returns the number of deltas that the nodes of the run and of its nested runs have emitted, by path.
 func (r *Run) deltas() map[string]int {
 	switch {
 	case r.log != nil:

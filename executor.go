@@ -312,8 +312,8 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// warnings returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about node fields that have no
-// effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
+// The method `warnings` returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about node
+// fields that have no effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
 func (c *config) warnings(p *Plan) []error {
 	warnings := slices.Clip(p.warnings)
 	if c.pool != nil && c.pool.groups != nil {
@@ -354,9 +354,9 @@ func (r *Run) discard() error {
 	return r.releaseLease()
 }
 
-// origin returns the state from which a run without a store continues, or nil if the run starts from the beginning. For a run with a store it
-// also returns nil, but checks what does not depend on the store. It checks this before the lease is taken, since Acquire creates a run that is
-// not in the store, even if the run is then refused.
+// The method `origin` returns the state from which a run without a store continues, or nil if the run starts from the beginning. For a run with a
+// store it also returns nil, but checks what does not depend on the store. It checks this before the lease is taken, since Acquire creates a run
+// that is not in the store, even if the run is then refused.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ var (
 	upstreamNames  = enum.Names[machine.UpstreamPolicy]()
 )
 
-// envelope writes the part of an event before its payload.
+// The method `envelope` writes the part of an event before its payload.
 func (w *writer) envelope(e *Event, phase string, wave *int) {
 	w.Open()
 	if e.ID != 0 {
@@ -41,7 +41,7 @@ func (w *writer) envelope(e *Event, phase string, wave *int) {
 	w.Close()
 }
 
-// payload writes the members of a payload, in the order of payloadJSON.
+// The method `payload` writes the members of a payload, in the order of payloadJSON.
 func (w *writer) payload(p *payloadJSON) {
 	w.Key("payload")
 	w.Open()

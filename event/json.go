@@ -471,7 +471,7 @@ func messageOf(err error) string {
 	return foreign.ErrorText(err)
 }
 
-// text renders an error. It returns nil if err is nil.
+// The function `text` renders an error. It returns nil if err is nil.
 func text(err error) *string {
 	if err == nil {
 		return nil

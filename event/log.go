@@ -175,7 +175,7 @@ func some(attrs ...slog.Attr) []slog.Attr {
 	return kept
 }
 
-// attrs returns the attributes of a request.
+// The method `attrs` returns the attributes of a request.
 func (q Request) attrs() []slog.Attr {
 	return some(slog.String("actor", q.Actor), slog.String("request_reason", q.Reason))
 }

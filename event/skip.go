@@ -46,7 +46,7 @@ type skipJSON struct {
 	Message    *string          `json:"message,omitempty"`
 }
 
-// fields maps the members of the kind to the fields of the reason.
+// The method `fields` maps the members of the kind to the fields of the reason.
 func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
 	switch j.Kind {
 	case machine.SkipWhenGuard:

@@ -142,7 +142,7 @@ func (c *compiler) list(n *ast.ArrayNode) (part, error) {
 	}, nil
 }
 
-// object translates a map literal.
+// The method `object` translates a map literal.
 func (c *compiler) object(n *ast.MapNode) (part, error) {
 	keys, members := make([]part, len(n.Pairs)), make([]part, len(n.Pairs))
 	for i := range n.Pairs {
