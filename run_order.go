@@ -93,7 +93,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //     reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
-// The run's lock guards all fields except next.
+// The run's lock guards all fields except `next`.
 type single struct {
 	alone       int          // the number of workers that evaluate something without a slot
 	unwritten   int          // the number of ready nodes and ended nested runs that wait for a write of the store before they are evaluated without a slot: see Run.awaitsWrite
@@ -212,7 +212,8 @@ func (q *single) note(r *Run) {
 	q.next.Store(first)
 }
 
-// isDue reports whether an alarm may be due now. Without alarms the value of next is [math.MaxInt64], so isDue returns true if now has this value.
+// isDue reports whether an alarm may be due now. Without alarms the value of `next` is [math.MaxInt64], so isDue returns true if now has this
+// value.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.

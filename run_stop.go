@@ -142,7 +142,8 @@ func (r *Run) cancelNode(ref machine.Ref, now int64) error {
 	return nil
 }
 
-// control calls f with the run's lock held and applies the consequences, unless the run has ended. It reports whether it has called f.
+// control calls f with the run's lock held and applies the consequences. If the run has ended, f is not called. control reports whether it has
+// called f.
 func (r *Run) control(f func(now int64)) bool {
 	now := r.now()
 	r.st.Lock()
@@ -209,7 +210,8 @@ func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, man
 	return true
 }
 
-// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal, directly or through the runs nested in them.
+// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal. Some of these are composites that ended because their nested
+// runs were stopped.
 func (r *Run) disarmStopped() {
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && r.st.Word(ref).Status().Terminal() {

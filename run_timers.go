@@ -216,7 +216,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them: an alarm that it has not recorded belongs to an attempt, or would start anew when the run continues
+	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them, since an alarm that it has not recorded belongs to an attempt, or would start anew when the run continues
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -494,7 +494,7 @@ func (r *Run) disarmNode(ref machine.Ref) {
 type timer interface{ Stop() bool }
 
 // startTimer starts a timer that calls f after the duration d, on a separate goroutine. Under a Coordinator, the Coordinator calls f when its clock
-// reaches that time. The caller holds the run's lock.
+// has advanced by d. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
 		t := &manualTimer{of: h, f: f}

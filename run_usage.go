@@ -26,7 +26,7 @@ const (
 var ErrBudget = errors.New("over budget")
 
 // Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps [ErrBudget] and
-// the error of check. [Step.Use] calls check after each amount that it adds. So calls of check from concurrent steps overlap. The argument of
+// the error of check. [Step.Use] calls check after each amount that it adds, so calls of check from concurrent steps may overlap. The argument of
 // check is the usage of the run so far, including the usage before the run was last continued. check may keep and change this map.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
@@ -178,7 +178,7 @@ func plus(a, b Usage) Usage {
 	return sum
 }
 
-// use adds an amount that an attempt reports to the usage of the run and of the node.
+// use adds an amount to the usage of the run and of the node. An attempt has reported this amount.
 func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return

@@ -51,7 +51,7 @@ func (r *Run) beganToWait(ref machine.Ref) {
 	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // tellStatus empties began, but is not called in a run that is never suspended
+	if len(x.began) > 2*x.total+64 { // tellStatus empties x.began, but is not called in a run that is never suspended
 		x.began = stillWaiting(x.began)
 	}
 }
@@ -114,7 +114,7 @@ func (x *waits) drop(at place) (told bool) {
 	return k.told
 }
 
-// lend records that a snapshot shares the inside of a node. From then on the inside must not change.
+// lend records that a snapshot shares the states of the nodes inside a node. From then on these states must not change.
 func (x *waits) lend(at place) {
 	if k := x.keptAt[at]; k != nil && k.owned {
 		k.owned = false
@@ -398,8 +398,8 @@ func (x *takenSignals) unstored() (list []answeredState, first int) {
 	return list, first
 }
 
-// signalKey returns the key of a signal's record in the store. The signals with IDs are numbered from 1, in the order in which the run has
-// accepted them. No node has such a key as its id.
+// signalKey returns the key of a signal's record in the store. The signals with IDs are numbered from 1, in the order in which the run has accepted
+// them. The key is not the id of any node.
 func (p *Plan) signalKey(number int) string {
 	key := fmt.Sprint("#signal", number)
 	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
@@ -675,8 +675,8 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the time of a condition's running test. When the run continues, it calls the test again. It does nothing for a mocked condition,
-// whose mock is interrupted like a step.
+// boundTest bounds the time of a condition's running test. When the run continues, it calls the test again. boundTest does nothing for a mocked
+// condition, since the mock is interrupted like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
 		return

@@ -19,7 +19,7 @@ type WhyKind uint8
 // The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
 const (
 	whyNothing  WhyKind = iota
-	WhyEnded            // the node has ended: see Status, Cause, Skip and Err; Err is also the failure that a Fallback replaced; Edges are the in-edges that decided this
+	WhyEnded            // the node has ended: see Status, Cause, Skip and Err; Err is also the failure that a Fallback replaced; Edges are the in-edges that led to this end
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended

@@ -30,9 +30,9 @@ type worker struct {
 	alone    bool        // see single.alone; guarded by the run's lock
 	resumed  bool        // whether the result that the worker settles next was put off, see single
 	guarding bool        // whether the task is a check whose guard is running
-	checking *evaluation // for a task that is a check; otherwise nil
+	checking *evaluation // the evaluation, if the task is a check; otherwise nil
 
-	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; otherwise nil
+	flight *flight // set while a node is being expanded, after its step has returned a graph; otherwise nil
 
 	kept [2]json.RawMessage // the encoded output of the last attempt, or the encoded info and state that its step passed to Suspend
 }
@@ -509,7 +509,7 @@ type checkResult struct {
 	guardErr error
 	guard    *guardProblem
 	merged   map[string]any
-	items    *items // for a map
+	items    *items // the items, if the node is a map
 	key      string // the node's key, if it comes from a value
 }
 

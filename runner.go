@@ -164,10 +164,10 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
-// then returns ctx's cause. If the step of such an attempt then returns an error, its node is ready again when the run continues, and the attempt
-// does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and
-// guards, merges and tests that do not return, are abandoned and listed in Result.Abandoned. In that case stop the process before the run
-// continues: otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
+// then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when the run continues, and the
+// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than
+// [CancelGrace], and guards, merges and tests that do not return, are abandoned and listed in Result.Abandoned. Stop the process before such a run
+// continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -493,8 +493,8 @@ func (w *runWatcher) next() *runnerEntry {
 	return e
 }
 
-// show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu, since Status takes the run's lock, and a run's
-// lock precedes rn.mu.
+// show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu, since Status takes the run's lock, which must be
+// taken before rn.mu.
 func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
 	status := e.run.Status()
 	last, known := w.seen[e]
@@ -523,11 +523,11 @@ type given struct {
 	opts []Option // without the Runner's options
 }
 
-// Redrive reruns a part of an ended run that the Runner remembers, see the option [Redrive]: the named nodes and all nodes that follow them. If
-// nodes is empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has the old run's
-// id, graph, step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] also yields the old
-// events. If the old run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who
-// requests the redrive, and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
+// Redrive reruns the named nodes of an ended run that the Runner remembers, and all nodes that follow them: see the option [Redrive]. If nodes is
+// empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has the old run's id, graph,
+// step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] also yields the old events. If the old
+// run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who requests the redrive,
+// and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -769,8 +769,8 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. If r continues the run
-// of the key, it may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
+// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that continues the
+// run of the key may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)

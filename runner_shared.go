@@ -85,7 +85,7 @@ type granter struct {
 	holder string
 	wake   chan struct{} // wakes the goroutine when it must call the store earlier than planned
 
-	queue     due.Queue[*far] // ordered by the times of the next requests to the store
+	queue     due.Queue[*far] // the limits, ordered by the times of their next requests to the store
 	over      chan struct{}   // closed when the goroutine ends; nil if there was none
 	running   bool
 	failures  int   // the number of successive failures of the store
@@ -101,7 +101,7 @@ type far struct {
 	limit     string // the name of the limit in the store
 	most      int    // the number of slots; 0 means any number
 	every     int64  // the time between two tokens
-	burst     int    // 0 means that there is no rate
+	burst     int    // how many tokens can be kept; 0 means that there is no rate
 
 	granted     int   // the number of slots that steps may take; during a request, only the slots that the request keeps
 	fair        int   // the number of granted slots that the process may use while other processes need some
