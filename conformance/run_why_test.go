@@ -127,20 +127,20 @@ func TestWhy(t *testing.T) {
 			kahn.Node{ID: "gate", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Minute, Choices: []string{"red", "green"}}},
 			kahn.Node{ID: "asks", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", "info", nil) }},
 			kahn.Node{ID: "S", Sub: graph(gate("in"))}), asked: []asked{
-			{"gate", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) {
+			{"gate", kahn.WhySignal, "it waits for an answer", func(t *testing.T, y kahn.Why) {
 				require.Equal(t, []string{"red", "green"}, y.Choices)
 				require.Equal(t, []time.Duration{0, time.Minute}, []time.Duration{since(y.Since), since(y.Until)})
 				require.Equal(t, "gate", y.Wait.Token)
 			}},
-			{"asks", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) {
+			{"asks", kahn.WhySignal, "it waits for an answer", func(t *testing.T, y kahn.Why) {
 				require.Equal(t, []any{"token", "info"}, []any{y.Wait.Token, y.Wait.Info})
 				require.Nil(t, y.Choices)
 			}},
-			{"S", kahn.WhySignal, "inside it S/in waits for a signal", nil},
-			{"S/in", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) { require.Equal(t, "S/in", y.Wait.Node) }},
+			{"S", kahn.WhySignal, "inside it S/in waits for an answer", nil},
+			{"S/in", kahn.WhySignal, "it waits for an answer", func(t *testing.T, y kahn.Why) { require.Equal(t, "S/in", y.Wait.Node) }},
 		}},
 		{name: "held by a wait", after: 10 * ms, opts: []kahn.Option{kahn.SuspendStop}, g: graph(gate("gate"), kahn.Node{ID: "a", Do: takes(5 * ms)}, kahn.Node{ID: "b", After: []string{"a"}}), asked: []asked{
-			{"b", kahn.WhyHeld, "nothing else is started as long as gate waits for a signal", nil},
+			{"b", kahn.WhyHeld, "nothing else is started as long as gate waits for an answer", nil},
 		}},
 		{name: "left", after: 30 * ms, act: (*kahn.Run).Leave, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b", "a"), kahn.Node{ID: "c", Do: takes(time.Second)}), asked: []asked{
 			{"b", kahn.WhyHeld, "the run was left: nothing more starts in this process", nil},

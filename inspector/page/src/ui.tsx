@@ -191,9 +191,12 @@ export function Problem({ error, again }: { error: Error; again?: () => void }) 
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
 	const ref = useRef<HTMLDialogElement>(null)
 	useLayoutEffect(() => { // before the next key
-		const before = document.activeElement as HTMLElement | null
-		ref.current?.showModal()
-		return () => before?.focus?.()
+		const before = document.activeElement as HTMLElement | null, own = ref.current!
+		own.showModal()
+		return () => {
+			own.close() // as long as the dialog is open, nothing outside it can have the focus
+			before?.focus?.()
+		}
 	}, [])
 	return (
 		<dialog ref={ref} aria-labelledby="dialog-title" onClose={close} onCancel={close} onClick={e => e.target === ref.current && close()}>
