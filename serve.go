@@ -97,7 +97,7 @@ const (
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
 	defaultPrune = time.Minute
-	// keyPause is the longest time between two queries while a key is full, since another process may free a place.
+	// keyPause is the longest time between two queries while all places of a key are taken, since another process may free a place.
 	keyPause = 500 * time.Millisecond
 	// restPause is the time for which Serve ignores a run that has come to rest, since the clock of this process may be behind the store's clock.
 	restPause = defaultPoll

@@ -39,9 +39,9 @@ const snapshotVersion = 1
 // so they must refuse the snapshot.
 const undoVersion = 3
 
-// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered requests in another order than
-// they were posted. Older readers would not notice these signals and answers. They would accept a repeated signal as a new one, so they must refuse
-// the record.
+// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or if it has not answered its requests in the
+// order in which they were posted. Older readers would not notice these signals and answers. They would accept a repeated signal as a new one, so
+// they must refuse the record.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -72,7 +72,7 @@ type snapshotFile struct {
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // set only in a store
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // set only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
-	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
+	Labels    map[string]string `json:"labels,omitempty"`         // the labels that steps have set
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // the usage of ended attempts, by kind
 	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes contain some of these counts
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
@@ -197,7 +197,7 @@ type nodeState struct {
 	nodeFacts
 	// Event is the id of the last event when the record was written. It is set only in a store.
 	Event uint64 `json:"event,omitempty"`
-	Hash  string `json:"hash,omitempty"` // covers the node, its in-edges and the nodes inside it; "" for nodes in composites
+	Hash  string `json:"hash,omitempty"` // the hash of the node, its in-edges and the nodes inside it; "" for nodes in composites
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken

@@ -31,7 +31,7 @@ const (
 	// the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, even
 	// if the handler is named, and even if it is in a composite that begins again. It is also refused if it repeats a handled failure and keeps the
 	// handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of
-	// older versions of kahn have no record of a boundary's questions. In such a run a boundary counts as having asked about all nodes that it
+	// older versions of kahn have no record of what a boundary has asked. In such a run a boundary counts as having asked about all nodes that it
 	// follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites from their beginning, with all nodes inside them. Without Anew, a named composite

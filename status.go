@@ -24,7 +24,7 @@ const (
 	Running   Status = machine.Running   // an attempt is being performed
 	Retrying  Status = machine.Retrying  // an attempt failed and another will follow: the node backs off and holds no slot
 	Suspended Status = machine.Suspended // the node waits for a signal from outside, and holds neither a slot nor a goroutine
-	Completed Status = machine.Completed // has an output
+	Completed Status = machine.Completed // the node has an output
 	Failed    Status = machine.Failed    // the node's own work failed, after all retries
 	Aborted   Status = machine.Aborted   // the node was stopped, or never started, because of a failure inside the run
 	Cancelled Status = machine.Cancelled // the node was stopped, or never started, on request
@@ -36,9 +36,9 @@ type RunStatus = machine.RunStatus
 
 // The statuses of a run. The last three are terminal.
 const (
-	RunPending   RunStatus = machine.RunPending   // accepted, not yet started
-	RunRunning   RunStatus = machine.RunRunning   // in progress
-	RunSuspended RunStatus = machine.RunSuspended // waits for a signal, and has nothing else to do
+	RunPending   RunStatus = machine.RunPending   // the run was accepted, but has not started
+	RunRunning   RunStatus = machine.RunRunning   // the run has started, and has not ended
+	RunSuspended RunStatus = machine.RunSuspended // the run waits for a signal, and has nothing else to do
 	RunCompleted RunStatus = machine.RunCompleted // all failures, if any, were handled
 	RunFailed    RunStatus = machine.RunFailed    // a failure was not handled
 	RunCancelled RunStatus = machine.RunCancelled // a stop of the run was requested, and at least one node was stopped

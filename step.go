@@ -823,9 +823,9 @@ type Predecessor struct {
 	Status Status
 }
 
-// Predecessors returns the nodes that this node follows by edges of any kind, with their current statuses. The nodes are without duplicates, in the
-// order in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its
-// map; the first nodes of a sub-graph have none.
+// Predecessors returns the nodes that this node follows by edges of any kind, with their current statuses. Each node is listed once, in the order
+// in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its map; the
+// first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)

@@ -34,7 +34,7 @@ type reader struct {
 	last  uint64        // the id of the last event that was seen
 	alive bool          // whether the connection has delivered an event or a heartbeat
 	torn  bool          // whether the last connection was closed because of a gap, and no new event has arrived since then
-	wait  time.Duration // the time before the next connection, if the current connection has delivered something
+	wait  time.Duration // the time before the next connection, if the current connection has delivered new events
 	// deltas maps a node to its last delta. If a node had deltas before the initial cursor, it has no entry until its next delta.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta

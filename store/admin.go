@@ -179,8 +179,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge reports whether the new run replaces the run that is stored under its id. The parameter "leased" says whether the stored run has a lease that
-// has not expired. It is for implementations of [Admin].
+// Judge reports whether the new run replaces the run that is stored under its id. The parameter "leased" says whether the stored run has a lease
+// that has not expired. Judge is for implementations of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -243,7 +243,7 @@ type Filter struct {
 	Statuses []machine.RunStatus // the run has one of these statuses
 	Labels   map[string]string   // the run has all of these labels
 	Parent   string
-	Key      string // the runs have this key, see Spec
+	Key      string // the run has this key, see Spec
 	Prefix   string // the prefix of the run's id
 	// Compensation selects runs by the state of their compensations, see [Run].Compensation. The zero value selects all.
 	Compensation machine.Compensation
@@ -332,7 +332,7 @@ func (q *NodeQuery) Range() (first int64, most int, err error) {
 // NodePage is one page of the list of the nodes of a run.
 type NodePage struct {
 	Nodes []ListedNode
-	Next  string // the NodeQuery.After for the next page, "" if this is the last one
+	Next  string // the NodeQuery.After for the next page; "" if this page is the last one
 }
 
 // Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. A store therefore reads one node more than a page may have. The

@@ -38,7 +38,7 @@ type Await struct {
 // Ended says how the awaited run ended. It is the Value of a request of the kind KindEnded.
 type Ended struct {
 	Run    string            `json:"run"`
-	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: then Unknown or Cycle is set
+	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended; in this case Unknown or Cycle is set
 	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
 	// Cycle is set if the await would have closed a cycle. It lists runs, each of which awaits the next one: the first is the awaited run, and
@@ -65,8 +65,8 @@ func (r *Request) Ended() (e Ended, err error) {
 }
 
 // FindCycle returns a chain of runs in which each run awaits the next one, as in [Ended].Cycle. The chain begins with the run "awaited" and ends
-// with the run "run". It returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any order; if it
-// returns an error, the search ends. It is for implementations of [Awaiter].
+// with the run "run". FindCycle returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any order; if
+// it returns an error, the search ends. FindCycle is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
 	from := map[string]string{awaited: ""} // maps each run that the search has found to the awaiting run through which it was found
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
