@@ -71,6 +71,7 @@ export const stored = {
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await panel.getByLabel("Answer", { exact: true }).fill('"yes"')
 		await panel.getByRole("button", { name: "Send" }).click()
+		await panel.getByRole("button", { name: "Answer yes" }).click()
 		await note.getByText("The run waits for an answer.").waitFor()
 		await page.goto(link(died, "/table"))
 		await note.getByText("The process that performed this run is gone.").waitFor()
