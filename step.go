@@ -752,9 +752,8 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error, and the step must return this
-// error. The node then waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the
-// status:
+// AwaitRun returns the status of another run that has ended. Until then AwaitRun returns an error, and the step must return this error. The node
+// then waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
