@@ -145,7 +145,7 @@ func (r *Run) memoOf(ref machine.Ref) *Memo {
 	return nil
 }
 
-// beginReading makes an attempt record the inputs that its step reads.
+// After beginReading, the attempt records which inputs its step reads.
 func (r *Run) beginReading(s *Step) {
 	s.flags |= stepMemo
 	r.st.Lock()

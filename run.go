@@ -806,7 +806,8 @@ type nodeFacts struct {
 	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
 	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
-	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
+	// not count towards MaxAttempts. Crashes counts the attempts during which the process
+	// died, back from the last attempt to the latest one without a crash.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }

@@ -583,7 +583,8 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// performed returns the continuing run whose paths, relative to h, begin with the prefix. It returns nil if there is none.
+// The method performed returns the run that continues and in which the paths of nodes, relative to h, begin with the prefix. It returns nil if
+// there is none.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h

@@ -559,7 +559,8 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside lists the nodes inside a composite that have handled failures. All these nodes run again.
+// handledInside adds to the list the nodes inside a composite that have handled failures. The caller calls it for composites that run again as
+// a whole.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list

@@ -396,7 +396,7 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// offer makes the best node in the line of a group contend again, if a slot or token is free. Nodes of this run precede nodes of other runs. If
+// If a slot or token is free, offer lets the best node in the line of a group contend for it again. Nodes of this run precede nodes of other runs. If
 // no node of this run waits, offer takes the best node of the run that has waited longest.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots

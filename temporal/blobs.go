@@ -189,7 +189,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 		c = aware.WithWorkflowContext(ctx)
 	}
 	if _, err := c.ToPayload(f); err != nil {
-		panic(err) // this is a bug, because caller never returns an error
+		panic(err) // an error is a bug: the converter of type caller never returns one
 	}
 }
 

@@ -83,7 +83,8 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	return vals, errs
 }
 
-// errNoResult skips an item that has no value, because the list comes from another Each, which has no result for the item.
+// errNoResult is the reason for which Each skips an item without a value: the list of items comes from another Each, which has no result for
+// this item.
 var errNoResult = kahn.Skip("the item before has no result")
 
 // itemInput is the name of the input that has the item of a nested run.

@@ -335,7 +335,7 @@ func TestTryInBranch(t *testing.T) {
 	})
 }
 
-// A node whose Join lets it run without one of its values skips itself. A cleanup node that has all its values runs.
+// If the Join of a node lets it run without one of its values, the node is skipped. A cleanup node that has all its values runs.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
