@@ -154,8 +154,8 @@ func (r *Run) beginReading(s *Step) {
 }
 
 // yieldSlots releases the slots of an attempt that waits for a flight, and reports whether the attempt may wait. The nodes of the graph that the
-// leader's step has returned may need slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
-// start again to get its slots back. Such an attempt keeps its slots, and waits only if no slots are shared.
+// leader's step has returned may need slots that the leader's run shares with this run. If an attempt that has already started gave up its
+// slots, it could get them back only by starting again. So it keeps its slots, and waits only if no slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {

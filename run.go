@@ -296,7 +296,7 @@ func (r *Run) begin(x *restoration, now int64) {
 		}
 	}()
 	var err error
-	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected, since the context has answered earlier
+	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected, since the context's methods did not panic when the run was created
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
 	if len(r.cfg.around) > 0 {

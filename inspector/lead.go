@@ -78,7 +78,7 @@ func (c *call) branchesOf(at place, id string) (list []lead) {
 	return list
 }
 
-// effectsOf returns the first out-edges of a node that decide whether a node runs.
+// effectsOf looks at the first mostNeighbours out-edges of a node, and returns the edges that decide whether their targets run.
 func (c *call) effectsOf(plan *kahn.Plan, id string) (list []kahn.Edge) {
 	out := c.edgesOf(plan).from[id]
 	for _, e := range out[:min(len(out), mostNeighbours)] {

@@ -275,7 +275,7 @@ func (b *branching) plainly(x branchClass) bool {
 			continue // no exit of another node leads to r, and r's own success was checked above
 		}
 		// The check continues at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
-		// between the stem and r leads to a router, since the stem leads to all of them.
+		// between the stem and r leads to a router either, since the stem leads to each of these nodes.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
 				stack = append(stack, stem)

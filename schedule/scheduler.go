@@ -140,7 +140,7 @@ func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is
 
 // define writes the row of a schedule that is new or has changed, and replaces the pending tick.
 func (s *Scheduler) define(ctx context.Context, o *owned) error {
-	var skip time.Time // ticks up to this time have runs
+	var skip time.Time // the runs of the ticks up to this time already exist
 	for {
 		var tick time.Time
 		replaced := ""
