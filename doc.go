@@ -51,7 +51,7 @@
 //   - Continuing later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode]; [Fork], [ForkPreview];
 //     [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
-//     [ReadResult], [ReadRun], [StoredRun]; package store.
+//     [ReadResult], [ReadRun], [StoredRun], [LastSign]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
 //   - Continuing with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.

@@ -125,6 +125,7 @@ func TestPackageDocumentation(t *testing.T) {
 // withoutExample are the exported functions that need no example, each with the reason.
 var withoutExample = map[string]string{
 	"ForkPreview":    "in the example of Fork",
+	"LastSign":       "shows when a process dies",
 	"MaxCrashes":     "shows when a process dies",
 	"NewCoordinator": "in the examples of Coordinator",
 	"NewState":       "in the example of State",
