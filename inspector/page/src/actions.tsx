@@ -42,7 +42,7 @@ export function Confirm() {
 	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
 }
 
-function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, label = verbNames[verb], goesOn, done }: { verb: Verb; run: string; node?: string; nodes?: string[]; label?: string; goesOn?: boolean; done?: () => void }) {
+function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, label = (node && texts.confirmNode[verb]) ?? texts.confirm[verb] ?? verbNames[verb], goesOn, done }: { verb: Verb; run: string; node?: string; nodes?: string[]; label?: string; goesOn?: boolean; done?: () => void }) {
 	const undo = isUndoMode(verb) ? verb : undefined
 	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
@@ -76,7 +76,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 			busy.value = false
 		}
 	}
-	const withReason = verb === "cancel" || verb === "abort" || previewed
+	const withReason = verb === "cancel" || verb === "abort" || (previewed && !goesOn) // no event of a run that is continued has a reason
 	return (
 		<Dialog title={label} close={close}>
 			<form onSubmit={perform}>
@@ -101,7 +101,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
-					<button type="button" onClick={close}>{texts.close}</button>
+					<button type="button" onClick={close}>{texts.keep[verb] ?? texts.keep[""]}</button>
 					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{label}</button>
 				</footer>
 			</form>

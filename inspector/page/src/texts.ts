@@ -148,6 +148,9 @@ export const texts = {
 	cancelNode: "Cancel node",
 	reason: "Reason",
 	reasonHint: "Kept in the log of the run",
+	confirm: { cancel: "Cancel the run", abort: "Abort the run", leave: "Leave the run", "node/cancel": "Cancel the node", retry: "Retry the node now", redrive: "Redrive the run", fork: "Fork the run" } as Record<string, string>,
+	confirmNode: { redrive: "Redrive the node" } as Record<string, string>,
+	keep: { cancel: "Keep running", abort: "Keep running", leave: "Keep it here", "node/cancel": "Keep it running", retry: "Keep waiting", "": "Change nothing" } as Record<string, string>,
 	explain: {
 		cancel: "Nodes that have not started are cancelled, running steps are asked to stop, and cleanup nodes still run.",
 		abort: "The run is stopped as failed. Cleanup nodes still run.",

@@ -1,6 +1,6 @@
 // What operators do: they answer gates, and use every action.
 import assert from "node:assert/strict"
-import { answer, api, base, close, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
+import { answer, api, base, close, confirming, drawn, link, open, overflow, serious, stage, until } from "./harness.mjs"
 
 export const actions = {
 	async "two answer one gate: the second is told who was first"() {
@@ -63,7 +63,7 @@ export const actions = {
 			await page.getByRole("button", { name, exact: true }).first().click()
 			const dialog = page.getByRole("dialog")
 			if (reason) await dialog.getByLabel("Reason").fill(reason)
-			await dialog.getByRole("button", { name, exact: true }).click()
+			await dialog.getByRole("button", { name: confirming(name), exact: true }).click()
 			await dialog.waitFor({ state: "detached" })
 		}
 		await page.getByRole("button", { name: "Retry now", exact: true }).click()
@@ -133,7 +133,7 @@ export const actions = {
 		await page.getByRole("button", { name: "Cancel", exact: true }).click()
 		const dialog = page.getByRole("dialog")
 		await dialog.getByLabel("Reason").fill("out of stock")
-		await dialog.getByRole("button", { name: "Cancel", exact: true }).click()
+		await dialog.getByRole("button", { name: "Cancel the run", exact: true }).click()
 		await page.locator(".run-head").getByText("out of stock").waitFor()
 		await stage(`take?run=${run}`)
 		await page.locator(".run-title .badge", { hasText: "cancelled" }).waitFor()

@@ -69,6 +69,9 @@ export const close = async page => {
 // data returns a fact about the graph's picture, which the page writes into the canvas's data attributes.
 export const data = (page, name) => page.locator("canvas.picture").evaluate((c, n) => c.dataset[n], name)
 
+// confirming returns the name of the button that confirms an action.
+export const confirming = name => ({ Cancel: "Cancel the run", Abort: "Abort the run", Leave: "Leave the run", Redrive: "Redrive the run", Fork: "Fork the run", "Cancel node": "Cancel the node", "Retry now": "Retry the node now" })[name] ?? name
+
 // answer chooses an answer of a gate, and confirms it.
 export const answer = async (at, name) => {
 	await at.getByRole("button", { name, exact: true }).click()

@@ -135,7 +135,7 @@ export const stored = {
 		const page = await open(link(run))
 		await page.locator(".run-progress").getByText("6 of 60 completed", { exact: true }).waitFor()
 		await page.getByRole("button", { name: "Cancel", exact: true }).click()
-		await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click()
+		await page.getByRole("dialog").getByRole("button", { name: "Cancel the run", exact: true }).click()
 		await page.locator(".run-progress").getByText(words, { exact: true }).waitFor()
 		await page.goto(base + "#/runs?q=" + run)
 		await rowsOf(page).first().getByText(words, { exact: true }).waitFor()

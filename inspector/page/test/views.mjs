@@ -1,7 +1,7 @@
 // Lists, tables and texts: what they show, and that a reload restores it.
 import assert from "node:assert/strict"
 import { readFileSync } from "node:fs"
-import { answer, api, base, browser, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
+import { answer, api, base, browser, close, completed, confirming, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
 	async "what a run has used is in its header, in lists and with its nodes, live and stored"() {
@@ -335,6 +335,7 @@ export const views = {
 		await page.getByRole("button", { name: "Continue here" }).click()
 		const dialog = page.getByRole("dialog")
 		await dialog.getByText("This process continues the run").waitFor()
+		assert.equal(await dialog.getByLabel("Reason").count(), 0) // nothing would keep it
 		await dialog.getByRole("button", { name: "Continue here" }).click()
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
 		await close(page)
@@ -365,7 +366,7 @@ export const views = {
 			await page.getByRole("button", { name, exact: true }).click()
 			const dialog = page.getByRole("dialog")
 			await dialog.getByLabel("Reason").fill("a test")
-			await dialog.getByRole("button", { name, exact: true }).click()
+			await dialog.getByRole("button", { name: confirming(name), exact: true }).click()
 			await dialog.waitFor({ state: "detached" })
 		}
 		await act("Cancel")
@@ -374,7 +375,7 @@ export const views = {
 		await page.locator(".run-title .badge", { hasText: /running|suspended/ }).waitFor()
 		await page.getByRole("button", { name: "Fork", exact: true }).click()
 		await page.getByRole("dialog").getByText(/nodes? runs? again/).waitFor()
-		await page.getByRole("dialog").getByRole("button", { name: "Fork", exact: true }).click()
+		await page.getByRole("dialog").getByRole("button", { name: "Fork the run", exact: true }).click()
 		await until("another run", () => !page.url().includes(run))
 		await drawn(page, 6)
 		await close(page)
