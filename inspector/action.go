@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
@@ -78,6 +79,7 @@ type runReply struct {
 // redriveReply names the run that is redriven.
 type redriveReply struct {
 	Run    string `json:"run"`
+	At     string `json:"at"`     // when the service took the request
 	Status string `json:"status"` // "accepted", or "requested" if a request waits for the process that performs the run
 }
 
@@ -528,7 +530,7 @@ func (c *call) redrive() (any, error) {
 		}
 		modes = []kahn.Option{m.option()}
 	}
-	reply := redriveReply{Run: c.target.ID(), Status: accepted.Status}
+	reply := redriveReply{Run: c.target.ID(), At: stamp(time.Now()), Status: accepted.Status}
 	var err error
 	if s := c.stored(); s == nil {
 		_, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), reply.Run, body.Nodes, q, modes...)

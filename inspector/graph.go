@@ -376,6 +376,11 @@ type previewReply struct {
 	// Nodes are the paths of the first nodes that would run, in declaration order. Total is the number of all nodes that would run.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
+	// Asks are the gates in Nodes, which ask again. Completed are the other nodes in Nodes that have completed, without composites in which only
+	// a part runs again.
+	Asks      []string `json:"asks,omitempty"`
+	Completed []string `json:"completed,omitempty"`
+	CanFork   bool     `json:"can_fork,omitempty"` // whether a fork, which may have other inputs, is possible, too
 	// Refused is set if the request for the action needs despite_handlers, because the action would repeat nodes whose failures other
 	// nodes have handled.
 	Refused string `json:"refused,omitempty"`
@@ -432,6 +437,19 @@ func (c *call) previewed(from *kahn.Snapshot, list []string, err error) (any, er
 	}
 	if err != nil {
 		return nil, err
+	}
+	reply.CanFork = slices.Contains(c.h.actionsOf(c.target), "fork")
+	c.looked = looked{}
+	for i, path := range reply.Nodes {
+		at, err := c.place(path)
+		if err == nil && at.plan != nil && at.node().Kind == kahn.KindGate && at.node().Do == nil {
+			reply.Asks = append(reply.Asks, path)
+			continue
+		}
+		partly := i+1 < len(reply.Nodes) && beneath(reply.Nodes[i+1], path)
+		if res, err := c.target.Node(path); err == nil && res.Status == kahn.Completed && !partly {
+			reply.Completed = append(reply.Completed, path)
+		}
 	}
 	return reply, nil
 }

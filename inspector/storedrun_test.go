@@ -510,7 +510,7 @@ func TestRedriveByPath(t *testing.T) {
 	mended.Store("bob", true)
 	var reply redriveReply
 	require.NoError(t, json.Unmarshal(x.post("api/v1/redrive", `{"nodes":["each[1]"]}`, "run", "order 17"), &reply))
-	require.Equal(t, redriveReply{Run: "order 17", Status: "accepted"}, reply)
+	require.Equal(t, redriveReply{Run: "order 17", At: reply.At, Status: "accepted"}, reply)
 	run, _ := x.rn.Run("order 17")
 	res, err := run.Wait()
 	require.NoError(t, err)
@@ -533,7 +533,7 @@ func TestStoredRedriveByRequest(t *testing.T) {
 	mended.Store("bob", true)
 	var reply redriveReply
 	require.NoError(t, json.Unmarshal(x.post("api/v1/redrive", `{"nodes":["each[1]"],"reason":"he has moved"}`, "run", "order 17"), &reply))
-	require.Equal(t, redriveReply{Run: "order 17", Status: "requested"}, reply)
+	require.Equal(t, redriveReply{Run: "order 17", At: reply.At, Status: "requested"}, reply)
 	require.Contains(t, x.audit.String(), "outcome=requested")
 	rows := get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 	require.Len(t, rows, 1)

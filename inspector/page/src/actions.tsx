@@ -4,7 +4,7 @@ import { get, post, Refused, type Action, type Done, type Info, type Preview, ty
 import { generation } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
-import { announced, Dialog, Plain, valueText } from "./ui"
+import { announced, clock, Dialog, Plain, valueText } from "./ui"
 import { visible, visibleLines } from "./visible"
 
 // The operators' actions. Each action asks for confirmation, and says what will happen.
@@ -31,6 +31,9 @@ export const mayDo = (verb: Verb) => may(needed[verb])
 export const asked = signal<{ verb: Verb; run: string; node?: string; nodes?: string[]; label?: string; goesOn?: boolean; done?: () => void } | undefined>(undefined)
 
 export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode, repeat: texts.repeatUndo, by_hand: texts.undoneByHand }
+
+// redriven are the redrives for which this page has asked, by run: when the service took the last one, and how many nodes it runs again.
+export const redriven = signal<Record<string, { at: string; total: number }>>({})
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
@@ -65,8 +68,13 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 		try {
 			const path = verb === "retry" ? "node/retry" : undo ? "redrive" : verb
 			const body = previewed ? { nodes, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo, inputs: others } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
-			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
+			const reply = await post<{ run?: string; at?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = said(reply)
+			if (verb === "redrive" && !goesOn && reply.status === "accepted") {
+				const own = { at: reply.at!, total: again.value?.total ?? 0 }
+				redriven.value = { ...redriven.value, [run]: own }
+				announced.value = texts.redrivenAt(clock(new Date(own.at)), info.value.actor ?? "", own.total)
+			}
 			generation.value++
 			done?.()
 			close()
@@ -89,6 +97,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 						{again.value.total > again.value.nodes.length && <p>{texts.andMore(again.value.total - again.value.nodes.length)}</p>}
 					</div>
 				)}
+				{again.value && !goesOn && <><Among title={texts.askAgain} list={again.value.asks} /><Among title={texts.completedAgain} list={again.value.completed} /></>}
 				{again.value?.refused && (
 					<div class="problem" role="alert">
 						<p><Plain text={again.value.refused} /></p>
@@ -96,7 +105,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 					</div>
 				)}
 				{again.value && (verb === "redrive" || verb === "fork") && !goesOn && <InputsAgain list={again.value.inputs} />}
-				{verb === "redrive" && !goesOn && <p class="meta">{texts.inputsFixed}</p>}
+				{verb === "redrive" && !goesOn && again.value && <p class="meta">{texts.inputsFixed(!!again.value.can_fork)}</p>}
 				{verb === "fork" && <label class="field">{texts.otherInputs}<textarea rows={2} value={inputs.value} placeholder={texts.otherInputsHint} onInput={e => (inputs.value = e.currentTarget.value)} /></label>}
 				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
@@ -108,6 +117,14 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 		</Dialog>
 	)
 }
+
+// Among names the first of the nodes that run again and have something in common.
+function Among({ title, list = [] }: { title: string; list?: string[] }) {
+	if (!list.length) return null
+	return <p class="among">{title} {list.slice(0, shownAmong).map((path, i) => <span key={path}>{i > 0 && ", "}<Plain text={path} /></span>)}{list.length > shownAmong && <> {texts.andMore(list.length - shownAmong)}</>}</p>
+}
+
+const shownAmong = 5
 
 // InputsAgain shows the inputs of a run with which nodes run again.
 function InputsAgain({ list }: { list: Preview["inputs"] }) {

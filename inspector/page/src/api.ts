@@ -46,7 +46,7 @@ export interface NodeDetail extends NodeRow {
 	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; usage?: Usage; requests?: Posted[]; actions: string[]; data: boolean; note?: string; gone?: string
 }
 // Preview says which nodes a redrive or a fork runs, and with which inputs.
-export interface Preview { nodes: string[]; total: number; refused?: string; inputs?: { name: string; value?: Value }[] }
+export interface Preview { nodes: string[]; total: number; asks?: string[]; completed?: string[]; can_fork?: boolean; refused?: string; inputs?: { name: string; value?: Value }[] }
 // Slots is what a group means for its members.
 export interface Slots { name: string; limit?: number; used?: number; cancels?: boolean }
 // NodeUndone is the progress of undoing a node. unknown means that it is unknown whether the node had an effect.

@@ -1,6 +1,6 @@
 import { useEffect, useMemo } from "preact/hooks"
 import type { Row, RunVerb } from "./api"
-import { asked, mayDo, undoModes, verbNames } from "./actions"
+import { asked, info, mayDo, redriven, undoModes, verbNames } from "./actions"
 import { GraphView } from "./graph"
 import { everySoOften, generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
@@ -16,7 +16,7 @@ import { KeyTag } from "./stored"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Plain, Problem, Progress, RunBadge, shortcut, tally, Time, UndoneTag, Used } from "./ui"
+import { announced, clock, Plain, Problem, Progress, RunBadge, shortcut, tally, Time, UndoneTag, Used } from "./ui"
 
 // Attention links to the nodes for which a person may have to act: nodes that have failed, and nodes that wait for an answer.
 function Attention({ r, model }: { r: Row; model: Model }) {
@@ -28,6 +28,15 @@ function Attention({ r, model }: { r: Row; model: Model }) {
 }
 
 const listed = 5
+
+// redrivenText says what became of a redrive for which this page has asked.
+function redrivenText({ id }: Row): string {
+	const own = redriven.value[id]
+	return own ? texts.redrivenAt(clock(new Date(own.at)), info.value.actor ?? "", own.total) : ""
+}
+
+// failedAgain reports whether the run has failed after a redrive for which this page has asked.
+const failedAgain = (r: Row) => r.status === "failed" && !!r.ended && Date.parse(r.ended) >= Date.parse(redriven.value[r.id]?.at ?? "")
 
 // wide reports whether the window is wide enough to show a readable graph.
 export const wide = () => innerWidth >= 700
@@ -62,7 +71,7 @@ export function RunView({ id }: { id: string }) {
 		const timer = setInterval(() => void model.readRow(), forecastEvery)
 		return () => clearInterval(timer)
 	}, [model, foretold])
-	useEffect(() => { if (row) announced.value = texts.runIs(row.status) }, [row?.status])
+	useEffect(() => { if (row) announced.value = texts.runIs(row.status, failedAgain(row), redrivenText(row)) }, [row?.status])
 	useEffect(() => shortcut(e => {
 		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()
 		if (tab) go({ ...unfiltered, tab: tab[0] }, true)
@@ -83,7 +92,8 @@ export function RunView({ id }: { id: string }) {
 					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <Expected r={row} />{row.status === "running" && !row.stored && row.remaining_ms === undefined && <span class="meta" title={texts.noEstimateHint}>{texts.noEstimateOfRun}</span>}
 				</div>
 				<Stopped r={row} />
-				{row.error && <p class="run-error"><Cause r={row} /></p>}
+				{row.error && <p class="run-error">{failedAgain(row) && <span class="problem">{texts.failedAgain} <Time at={row.ended} /></span>}<Cause r={row} /></p>}
+				{redrivenText(row) && <p class="meta run-note redriven"><Plain text={redrivenText(row)} /></p>}
 				<Attention r={row} model={model} />
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.ofNodes(tally(row.counts, row.nodes))} /><span class="meta">{tally(row.counts, row.nodes)}</span></div>

@@ -160,6 +160,42 @@ export const acting = {
 		await close(page)
 	},
 
+	async "after a redrive the page says who redrove what and when, and that the run has failed again"() {
+		const run = await ended("paying", "failed")
+		const page = await open(link(run))
+		await page.evaluate(() => { // what a screen reader reads
+			window.read = []
+			new MutationObserver(() => window.read.push(document.querySelector("[aria-live]").textContent)).observe(document.querySelector("[aria-live]"), { childList: true, characterData: true, subtree: true })
+		})
+		assert.equal(await page.getByText("failed again").count(), 0)
+		await page.getByRole("button", { name: "Redrive", exact: true }).click()
+		await page.getByRole("dialog").getByRole("button", { name: "Redrive the run", exact: true }).click()
+		await page.locator(".run-head").getByText(/redriven at \d\d:\d\d:\d\d by ann: \d nodes? runs? again/).waitFor()
+		await page.locator(".run-error").getByText(/failed again at \d\d:\d\d:\d\d/).waitFor()
+		await until("an announcement", () => page.evaluate(() => window.read.some(t => /redriven at .* by ann/.test(t))))
+		await page.goto(base)
+		await page.goto(link(run, "/table"))
+		assert.deepEqual(await serious(page), [])
+		await close(page)
+
+		const bought = await stage("purchase")
+		await until("gates", async () => (await api("run", { run: bought })).waits === 2)
+		const at = await open(link(bought, "/graph?node=cfo"))
+		const panel = at.getByRole("complementary", { name: "Node" })
+		await answer(panel, "approve")
+		await at.goto(link(bought, "/graph?node=legal"))
+		await answer(panel, "yes")
+		await at.locator(".run-title .badge", { hasText: "completed" }).waitFor()
+		await panel.getByRole("button", { name: "Redrive", exact: true }).click()
+		const dialog = at.getByRole("dialog")
+		await dialog.getByText("Gates that ask again, whatever the answer was: legal").waitFor()
+		await dialog.getByText("Nodes that have completed and run again: order, file").waitFor()
+		await dialog.getByText("For other inputs start a new one.").waitFor() // nobody can fork this run here
+		await dialog.getByRole("button", { name: "Redrive the node", exact: true }).click()
+		await panel.getByRole("button", { name: "yes", exact: true }).waitFor()
+		await close(at)
+	},
+
 	async "what was stopped with a cancelled run is no box without a name"() {
 		const run = await stage("waiting")
 		const page = await open(link(run, "/graph"))
