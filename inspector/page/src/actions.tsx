@@ -1,6 +1,6 @@
 import { signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Action, type Done, type Info, type Preview, type RunVerb, type UndoMode } from "./api"
+import { get, post, Refused, type Action, type Done, type Inbox, type Info, type Preview, type RunVerb, type UndoMode } from "./api"
 import { generation } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
@@ -10,6 +10,11 @@ import { visible, visibleLines } from "./visible"
 // The operators' actions. Each action asks for confirmation, and says what will happen.
 
 export const info = signal<Info>({ actions: [], workflows: [], known: [], stored: false, counts: {} })
+
+// tasks is what waits for a person: gates, failed compensations, and stored runs.
+export const tasks = signal<Pick<Inbox, "total" | "failed" | "stored_gone" | "stored_waiting">>({ total: 0, failed: 0 })
+
+export const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (tasks.value = g), () => undefined)
 
 export const may = (a: Action) => info.value.actions.includes(a)
 

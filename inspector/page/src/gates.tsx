@@ -1,7 +1,7 @@
 import { useSignal, type Signal } from "@preact/signals"
 import { useEffect, useId, useLayoutEffect, useMemo, useRef } from "preact/hooks"
 import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
-import { asked, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
+import { asked, countTasks, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
 import { answerOf, fieldsOf, type Field } from "./form"
 import { everySoOften, generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
@@ -9,11 +9,24 @@ import { texts } from "./texts"
 import { visible } from "./visible"
 import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
 
+// Outcome is what became of an answer that was sent from this page: it was taken, or another answer was first.
+export interface Outcome { value: unknown; at: number; requested: boolean; first?: Answered }
+
+const keyOf = (g: Gate) => [g.run, g.path, g.since].join("\n")
+
+// settled returns the gates to show when the list is read again: in the order in which they were shown, so that no card moves under the pointer,
+// with the gates that were answered on this page, and then the new gates.
+export function settled(shown: Gate[], read: Gate[], answered: (key: string) => boolean): Gate[] {
+	const fresh = new Map(read.map(g => [keyOf(g), g])), before = new Set(shown.map(keyOf))
+	return [...shown.filter(g => fresh.has(keyOf(g)) || answered(keyOf(g))).map(g => fresh.get(keyOf(g)) ?? g), ...read.filter(g => !before.has(keyOf(g)))]
+}
+
 export function Gates() {
 	const gates = useSignal<Gate[] | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), total = useSignal(0)
+	const outcomes = useSignal<Record<string, Outcome & { height: number }>>({})
 	const tasks = useSignal<{ list: UndoTask[]; total: number; note?: string }>({ list: [], total: 0 })
 	const load = () => get<Inbox>("gates").then(r => {
-		gates.value = r.gates
+		gates.value = settled(gates.peek() ?? [], r.gates, key => !!outcomes.peek()[key])
 		total.value = r.total
 		tasks.value = { list: r.compensations, total: r.failed, note: r.note }
 		problem.value = undefined
@@ -26,27 +39,23 @@ export function Gates() {
 	useEffect(() => (info.value.stored ? everySoOften(load) : undefined), [info.value.stored])
 	if (problem.value && !gates.value) return <Problem error={problem.value} again={load} />
 	if (!gates.value) return <p class="loading">{texts.loading}</p>
+	const waiting = gates.value.filter(g => !outcomes.value[keyOf(g)]).length
 	return (
 		<main class="page narrow" id="main">
 			<h1>{texts.gates}</h1>
 			{!gates.value.length && !tasks.value.list.length && <Empty title={texts.noGates}><p>{texts.noGatesHint}</p></Empty>}
 			<ul class="cards">
-				{gates.value.map(g => (
-					<li class="card" key={g.run + "\n" + g.path}>
-						<header>
-							<Badge status="suspended" quiet />
-							<h2><a data-row href={openRun(g.run, { node: g.path })}><Plain text={g.label || g.path} /></a></h2>
-							<span class="meta"><Plain text={g.workflow} /> · <Plain text={g.run} /></span>{g.stored && <span class="tag">{texts.stored}</span>}
-						</header>
-						<p class="meta">
-							{g.label && <span><Plain text={g.path} /></span>}
-							{g.since && <span>{texts.since} <Time at={g.since} /> ({duration(now.value - Date.parse(g.since))})</span>}
-						</p>
-						<Question gate={g} done={load} />
-					</li>
-				))}
+				{gates.value.map(g => {
+					const key = keyOf(g), outcome = outcomes.value[key]
+					return outcome
+						? <AnsweredCard key={key} gate={g} outcome={outcome} dismiss={() => (gates.value = gates.peek()!.filter(other => keyOf(other) !== key))} />
+						: <GateCard key={key} gate={g} done={outcome => {
+							outcomes.value = { ...outcomes.peek(), [key]: outcome }
+							void load()
+						}} />
+				})}
 			</ul>
-			{total.value > gates.value.length && <p class="meta">{texts.of(gates.value.length, total.value)}</p>}
+			{total.value > waiting && <p class="meta">{texts.of(waiting, total.value)}</p>}
 			{tasks.value.note && <p class="meta">{tasks.value.note}</p>}
 			{tasks.value.list.length > 0 && <h2>{texts.failedRuns}</h2>}
 			<ul class="cards">{tasks.value.list.map(t => <Task key={t.run} t={t} />)}</ul>
@@ -54,6 +63,44 @@ export function Gates() {
 		</main>
 	)
 }
+
+function GateCard({ gate, done }: { gate: Gate; done: (outcome: Outcome & { height: number }) => void }) {
+	const card = useRef<HTMLLIElement>(null)
+	return (
+		<li class="card" ref={card}>
+			<header>
+				<Badge status="suspended" quiet />
+				<h2><a data-row href={openRun(gate.run, { node: gate.path })}><Plain text={gate.label || gate.path} /></a></h2>
+				<span class="meta"><Plain text={gate.workflow} /> · <Plain text={gate.run} /></span>{gate.stored && <span class="tag">{texts.stored}</span>}
+			</header>
+			<p class="meta">
+				{gate.label && <span><Plain text={gate.path} /></span>}
+				{gate.since && <span>{texts.since} <Time at={gate.since} /> ({duration(now.value - Date.parse(gate.since))})</span>}
+			</p>
+			<Question gate={gate} done={outcome => done({ ...outcome, height: card.current?.offsetHeight ?? 0 })} />
+		</li>
+	)
+}
+
+// AnsweredCard says in the place of a gate what became of the answer, until it is dismissed or the view is left. It has the height of the gate's
+// card, so that the cards below it stay where they are, and takes over the focus that the card had.
+function AnsweredCard({ gate, outcome, dismiss }: { gate: Gate; outcome: Outcome & { height: number }; dismiss: () => void }) {
+	const card = useRef<HTMLLIElement>(null)
+	useLayoutEffect(() => {
+		card.current!.style.minHeight = `${outcome.height}px`
+		if (document.activeElement === document.body) card.current!.focus({ preventScroll: true })
+	}, [])
+	return (
+		<li class="card done" ref={card} tabIndex={-1}>
+			{outcome.first ? <First answer={outcome.first} /> : <p class="notice">{texts.answered} <strong><Plain text={answerText(outcome.value)} /></strong> {texts.at} <Time at={new Date(outcome.at).toISOString()} />{outcome.requested && <>, {texts.requestWaits}</>}</p>}
+			<p class="meta"><span><Plain text={gate.label || gate.path} /></span> <span><Plain text={gate.workflow} /> · <Plain text={gate.run} /></span></p>
+			<p class="buttons"><a class="button" data-row href={openRun(gate.run, { node: gate.path })}>{texts.openRun}</a><button onClick={dismiss}>{texts.dismiss}</button></p>
+		</li>
+	)
+}
+
+// First says who has answered a gate before the answer of this page.
+const First = ({ answer }: { answer: Answered }) => <p class="notice" role="alert"><Plain text={answer.by || texts.somebody} /> {texts.alreadyAnswered}: <AnsweredText answer={answer} /></p>
 
 // Task is a run with a failed compensation.
 function Task({ t }: { t: UndoTask }) {
@@ -72,14 +119,14 @@ function Task({ t }: { t: UndoTask }) {
 
 // Question shows what a person needs to answer a gate: the values on which to decide, what happens at the deadline, where the answers lead, and
 // the form of the answer.
-export function Question({ gate, done }: { gate: Gate; done: () => void }) {
+export function Question({ gate, done }: { gate: Gate; done: (outcome: Outcome) => void }) {
 	return (
 		<>
 			{gate.info && <Shown value={gate.info} run={gate.run} path={gate.path} of="info" />}
 			{gate.bases && <Bases gate={gate} />}
 			<Deadline gate={gate} />
 			<Leads gate={gate} />
-			<AnswerForm key={[gate.run, gate.path, gate.since].join("\n")} gate={gate} done={done} />
+			<AnswerForm key={keyOf(gate)} gate={gate} done={done} />
 		</>
 	)
 }
@@ -121,7 +168,7 @@ function Bases({ gate }: { gate: Gate }) {
 
 // AnswerForm shows the choices of a gate as buttons, the fields of the gate's schema, or a field for any answer. An answer is sent after a second
 // press: the form first shows the answer and asks.
-function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
+function AnswerForm({ gate, done }: { gate: Gate; done: (outcome: Outcome) => void }) {
 	const name = useId() // with each button, a screen reader reads the name of the gate
 	const schema = JSON.stringify(gate.schema), fields = useMemo(() => (schema ? fieldsOf(JSON.parse(schema)) : undefined), [schema])
 	const filled = useSignal<string[]>(fields?.map(f => f.start) ?? [])
@@ -139,16 +186,21 @@ function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 	const send = async (value: unknown) => {
 		busy.value = true
 		try {
-			announced.value = said(await post<Done>("signal", { run: gate.run, path: gate.path }, { value, comment: comment.value }))
-			done()
+			const reply = await post<Done>("signal", { run: gate.run, path: gate.path }, { value, comment: comment.value })
+			announced.value = `${texts.answered} ${visible(answerText(value))}: ${said(reply)}`
+			countTasks()
+			done({ value, at: Date.now(), requested: reply.status === "requested" })
 		} catch (err) {
 			problem.value = message(err)
-			if (err instanceof Refused && err.fault.answered) first.value = err.fault.answered
+			if (err instanceof Refused && err.fault.answered) {
+				first.value = err.fault.answered
+				done({ value, at: Date.now(), requested: false, first: err.fault.answered })
+			}
 			chosen.value = undefined
 		}
 		busy.value = false
 	}
-	if (first.value) return <p class="notice" role="alert"><Plain text={first.value.by || texts.somebody} /> {texts.alreadyAnswered}: <AnsweredText answer={first.value} /></p>
+	if (first.value) return <First answer={first.value} />
 	if (chosen.value) return <Sending gate={gate} value={chosen.value.value} comment={comment.value} busy={busy.value} send={send} back={() => (chosen.value = undefined)} />
 	return (
 		<form class="answer" ref={form} onSubmit={e => {

@@ -3,8 +3,8 @@ import { useEffect } from "preact/hooks"
 import { signal } from "@preact/signals"
 import "./style.css"
 import { takeToken, TokenForm } from "./token"
-import { get, locked, reachable, type Inbox, type Info } from "./api"
-import { asked, Confirm, info, StartDialog, starting } from "./actions"
+import { get, locked, reachable, type Info } from "./api"
+import { asked, Confirm, countTasks, info, StartDialog, starting, tasks } from "./actions"
 import { Gates } from "./gates"
 import { connection, everySoOften, generation, keepLive, listTurns, onRows, restrained } from "./live"
 import { route } from "./route"
@@ -16,10 +16,7 @@ import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut, ZoneSwitch } from "./ui"
 import { visible } from "./visible"
 
-const waiting = signal<Pick<Inbox, "total" | "failed" | "stored_gone" | "stored_waiting">>({ total: 0, failed: 0 })
 const helping = signal(false)
-
-const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = g), () => undefined)
 
 const Locked = () => (locked.value ? <TokenForm /> : <App />)
 
@@ -53,7 +50,7 @@ function App() {
 		addEventListener("keydown", leaveField)
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
-	const r = route.value, { total: gates, failed, stored_gone: gone = 0, stored_waiting: asking = 0 } = waiting.value
+	const r = route.value, { total: gates, failed, stored_gone: gone = 0, stored_waiting: asking = 0 } = tasks.value
 	useEffect(() => { // a dialog belongs to the view in which it was opened
 		helping.value = starting.value = false
 		asked.value = undefined

@@ -89,7 +89,7 @@ function Detail({ d, run, stored, counts, reload }: { d: NodeDetail; run: string
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
 			<Requests list={d.requests} />
-			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}><Question gate={d.gate} done={reload} /></Section>}
+			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}><Question gate={d.gate} done={outcome => { if (!outcome.first) reload() }} /></Section>}
 			{d.decision && <p class="notice"><Plain text={d.decision.by || texts.someone} /> {texts.answered} <AnsweredText answer={d.decision} /></p>}
 			{d.undone && <Undone u={d.undone} />}
 			{!d.data && <p class="notice">{texts.noData}</p>}

@@ -100,7 +100,7 @@ export const acting = {
 		await card.getByText("colour then decides: red leads to paint").waitFor()
 		await card.getByText("a failure leads to alarm").waitFor()
 		await answer(card, "red")
-		await card.waitFor({ state: "detached" })
+		await page.locator(".card.done", { hasText: run }).filter({ hasText: "plain" }).getByText("answered red at").waitFor()
 		await page.goto(link(run, "/table?node=sleeper"))
 		await panel.getByText("without an answer the step then goes on").waitFor()
 		await close(page)
