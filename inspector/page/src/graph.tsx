@@ -1,4 +1,4 @@
-import { useSignal } from "@preact/signals"
+import { signal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
 import { mostBoxes } from "./cluster"
 import type { Item } from "./draw"
@@ -16,11 +16,14 @@ import { texts } from "./texts"
 import { announced, Badge, Empty, Menu, Plain, shortcut } from "./ui"
 import { visible } from "./visible"
 
+// picked is the path of the selected folded group or cluster, which is not in the address.
+export const picked = signal("")
+
 // GraphView is the graph of a run on a canvas, with unfolded composites.
 export function GraphView({ model }: { model: Model }) {
 	const { inside, open, fold, failed, edges, by, node, around, up, down } = route.value
 	const picture = usePicture(model)
-	const picked = useSignal("") // the selected folded group, which is not in the address
+	useEffect(() => () => void (picked.value = ""), [])
 	const selected = node || picked.value
 	const stage = useStage(model, picture.value, selected)
 	useEffect(() => model.want([inside, ...open.filter(p => !p.includes("\n"))]), [inside, open.join("\n")])

@@ -51,10 +51,14 @@ function App() {
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
 	const r = route.value, { total: gates, failed, stored_gone: gone = 0, stored_waiting: asking = 0 } = tasks.value
-	useEffect(() => { // a dialog belongs to the view in which it was opened
-		helping.value = starting.value = false
-		asked.value = undefined
-	}, [r.view, r.id])
+	useEffect(() => { // a dialog belongs to the address at which it was opened: after Back, no other view is under it
+		const dismiss = () => {
+			helping.value = starting.value = false
+			asked.value = undefined
+		}
+		addEventListener("hashchange", dismiss)
+		return () => removeEventListener("hashchange", dismiss)
+	}, [])
 	document.title = r.view === "run" ? `${visible(r.node || r.id)} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : r.view === "schedules" ? texts.schedules : texts.runs} – ${texts.title}`
 	return (
 		<>

@@ -1,7 +1,7 @@
 import { useEffect, useMemo } from "preact/hooks"
 import type { Row, RunVerb } from "./api"
 import { asked, info, mayDo, redriven, undoModes, verbNames } from "./actions"
-import { GraphView } from "./graph"
+import { GraphView, picked } from "./graph"
 import { everySoOften, generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
@@ -75,7 +75,7 @@ export function RunView({ id }: { id: string }) {
 	useEffect(() => shortcut(e => {
 		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()
 		if (tab) go({ ...unfiltered, tab: tab[0] }, true)
-		else if (e.key === "Escape") node ? go({ node: "" }, true) : inside ? go({ inside: "" }) : (location.hash = model.row.peek()?.stored ? "#/stored" : "#/runs")
+		else if (e.key === "Escape") node ? go({ node: "" }, true) : picked.peek() ? (picked.value = "") : inside ? go({ inside: "" }) : (location.hash = model.row.peek()?.stored ? "#/stored" : "#/runs")
 		else return false
 		return true
 	}), [])

@@ -55,6 +55,30 @@ export const acting = {
 		await close(page)
 	},
 
+	async "Escape deselects a cluster before it leaves the run, and Back closes a dialog"() {
+		const run = await ended("tables", "failed")
+		const page = await open(link(run, "/graph?by=layer"))
+		await page.locator("canvas.picture").focus()
+		await until("a selected cluster", async () => {
+			await page.keyboard.press("ArrowRight")
+			return (await page.getByRole("button", { name: "Unfold", exact: true }).count()) === 1
+		})
+		await page.keyboard.press("Escape")
+		await page.getByRole("button", { name: "Unfold", exact: true }).waitFor({ state: "detached" })
+		await page.waitForTimeout(100)
+		assert(inRun(page, run))
+		await page.locator(".tabs").getByRole("link", { name: "Timeline" }).click()
+		await page.getByRole("button", { name: "Redrive", exact: true }).click()
+		await page.getByRole("dialog").waitFor()
+		await page.goBack()
+		await page.getByRole("dialog").waitFor({ state: "detached" })
+		await page.locator("canvas.picture").waitFor()
+		assert(inRun(page, run))
+		await page.keyboard.press("Escape")
+		await page.locator("table.runs").waitFor()
+		await close(page)
+	},
+
 	async "an answer is sent after the page has shown it and asked, and the gate says where it leads and until when it waits"() {
 		const run = await stage("leading")
 		await until("gates", async () => (await api("run", { run })).waits === 4)
