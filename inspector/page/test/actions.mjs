@@ -12,7 +12,7 @@ export const actions = {
 		await bob.route("**/api/v1/node?**", r => r.abort()) // bob's page does not learn of ann's answer in time
 		await card.getByLabel("Comment").fill("looks good")
 		const badge = () => ann.locator(".top nav a", { hasText: "Gates" }).locator(".bubble").innerText().then(Number)
-		const tops = () => ann.locator(".cards").first().locator(":scope > .card").evaluateAll(list => list.filter(c => c.querySelector("h2")).map(c => `${c.querySelector("h2").textContent} ${c.querySelector(".meta").textContent} ${Math.round(c.getBoundingClientRect().top)}`))
+		const tops = () => ann.locator(".cards").first().locator(":scope > .card").evaluateAll(list => list.filter(c => c.querySelector("h2")).map(c => `${c.querySelector("h2").textContent} ${c.querySelector(".meta").textContent} ${Math.round(c.getBoundingClientRect().top - c.parentElement.getBoundingClientRect().top)}`))
 		await until("the badge", async () => (await badge()) === (await api("gates", { limit: 1 })).total + (await api("gates", { limit: 1 })).failed)
 		const tasks = await badge()
 		await card.getByRole("button", { name: "ship", exact: true }).click()
