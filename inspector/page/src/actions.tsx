@@ -95,7 +95,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 			<form onSubmit={perform}>
 				<p>{texts.explain[goesOn ? "go_on" : verb]}</p>
 				<p class="subject"><Plain text={node ?? run} /></p>
-				{again.value && (
+				{again.value && (!goesOn || again.value.total > 0) && (
 					<div>
 						<p><strong>{undo ? texts.failedUndos(again.value.total) : again.value.total ? texts.againCount(again.value.total) : texts.nothingAgain}</strong></p>
 						<ul class="list short">{again.value.nodes.map(path => <li key={path}><Plain text={path} /></li>)}</ul>
@@ -116,7 +116,7 @@ function ConfirmDialog({ verb, run, node, nodes = node ? [node] : undefined, lab
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
 					<button type="button" onClick={close}>{texts.keep[verb] ?? texts.keep[""]}</button>
-					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{label}</button>
+					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && !goesOn && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{label}</button>
 				</footer>
 			</form>
 		</Dialog>

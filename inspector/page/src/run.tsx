@@ -11,7 +11,7 @@ import { Requests } from "./requests"
 import { Expected, LateSoFar } from "./expected"
 import { go, href, openRun, route, unfiltered, type Route } from "./route"
 import { Cause, FailedSoFar, Stopped, took } from "./runs"
-import { ended } from "./status"
+import { ended, otherEnds } from "./status"
 import { KeyTag } from "./stored"
 import { TableView } from "./table"
 import { texts } from "./texts"
@@ -28,6 +28,9 @@ function Attention({ r, model }: { r: Row; model: Model }) {
 }
 
 const listed = 5
+
+// settled reports whether no node of an ended run would run again in a redrive or a fork of the whole run.
+const settled = (r: Row) => r.status === "completed" && !r.degraded && !otherEnds.some(s => s !== "skipped" && r.counts[s])
 
 // redrivenText says what became of a redrive for which this page has asked.
 function redrivenText({ id }: Row): string {
@@ -82,7 +85,7 @@ export function RunView({ id }: { id: string }) {
 	if (model.problem.value) return <main class="page" id="main"><Problem error={model.problem.value} again={() => model.reload()} /></main>
 	if (!row) return <main class="page" id="main"><p class="loading">{texts.loading}</p></main>
 	const tab = route.value.tab || (wide() ? "graph" : "table")
-	const verbs = [...(row.actions.includes("compensate") ? undoModes : []), ...order.filter(verb => row.actions.includes(verb))].filter(mayDo)
+	const verbs = [...(row.actions.includes("compensate") ? undoModes : []), ...order.filter(verb => row.actions.includes(verb) && !(settled(row) && (verb === "redrive" || verb === "fork")))].filter(mayDo)
 	return (
 		<main class="run" id="main">
 			<header class="run-head">

@@ -210,6 +210,7 @@ export const acting = {
 		await at.goto(link(bought, "/graph?node=legal"))
 		await answer(panel, "yes")
 		await at.locator(".run-title .badge", { hasText: "completed" }).waitFor()
+		for (const name of ["Redrive", "Fork"]) assert.equal(await at.locator(".run-head").getByRole("button", { name, exact: true }).count(), 0) // nothing would run again
 		await panel.getByRole("button", { name: "Redrive", exact: true }).click()
 		const dialog = at.getByRole("dialog")
 		await dialog.getByText("Gates that ask again, whatever the answer was: legal").waitFor()
