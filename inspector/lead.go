@@ -14,6 +14,8 @@ type lead struct {
 	By     string   `json:"by,omitempty"`     // the path of the condition that decides, if this is not the gate
 	To     []string `json:"to,omitempty"`     // the paths of the first few nodes
 	More   int      `json:"more,omitempty"`   // the number of further nodes
+	// Skips are, for an answer that leads to no node, the paths of the first nodes that are skipped because they need another answer.
+	Skips []string `json:"skips,omitempty"`
 }
 
 // onDeadline returns what happens at the deadline of a wait without an answer.
@@ -45,7 +47,12 @@ func (c *call) leadsOf(at place, g gate) (list []lead) {
 	}
 	if slices.ContainsFunc(out, func(e kahn.Edge) bool { return e.Label != "" }) {
 		for _, answer := range answers {
-			list = append(list, leadTo(at, lead{Answer: answer}, out, func(e kahn.Edge) bool { return e.On == kahn.OnSuccess && follows(at.plan, at.ref, answer, e.Label) }))
+			taken := func(e kahn.Edge) bool { return e.On == kahn.OnSuccess && follows(at.plan, at.ref, answer, e.Label) }
+			x := leadTo(at, lead{Answer: answer}, out, taken)
+			if x.To == nil {
+				x.Skips = leadTo(at, lead{}, out, func(e kahn.Edge) bool { return e.On == kahn.OnSuccess && !taken(e) && needsAll(at.plan, e.To) }).To
+			}
+			list = append(list, x)
 		}
 	} else if x := leadTo(at, lead{}, out, func(e kahn.Edge) bool { return e.On == kahn.OnSuccess }); x.To != nil {
 		list = append(list, x)
@@ -101,6 +108,16 @@ func leadTo(at place, x lead, edges []kahn.Edge, chosen func(kahn.Edge) bool) le
 		}
 	}
 	return x
+}
+
+// needsAll reports whether a node runs only if each of its edges is taken.
+func needsAll(plan *kahn.Plan, id string) bool {
+	ref, ok := plan.Ref(id)
+	if !ok {
+		return false
+	}
+	join := plan.Node(ref).Join
+	return join == 0 || join.Rule() == kahn.AllSucceeded
 }
 
 // follows reports whether an answer of a node takes the edges with a label. Every answer takes an edge without a label.

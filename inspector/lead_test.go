@@ -48,7 +48,7 @@ func TestGateLeads(t *testing.T) {
 	}
 	want := map[string]shown{
 		"labels": {"timeout", []lead{
-			{Answer: "approve", To: []string{"order"}}, {Answer: "reject", To: []string{"tell"}}, {Answer: "later"}, {Answer: "timeout", To: []string{"nobody"}},
+			{Answer: "approve", To: []string{"order"}}, {Answer: "reject", To: []string{"tell"}}, {Answer: "later", Skips: []string{"order", "tell", "nobody"}}, {Answer: "timeout", To: []string{"nobody"}},
 		}},
 		"plain": {"fail", []lead{
 			{To: []string{"colour"}}, {On: "failure", To: []string{"alarm"}},

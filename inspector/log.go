@@ -251,8 +251,12 @@ func levelOf(e kahn.Event) slog.Level {
 
 func (c *call) line(e kahn.Event, level slog.Level) logLine {
 	line := lineOf(e)
-	if p, ok := e.Payload.(event.Completion); ok && p.Memoized {
-		line += c.hitLine(p)
+	if p, ok := e.Payload.(event.Completion); ok {
+		if res, err := c.target.Node(e.Path); p.Memoized {
+			line += c.hitLine(p)
+		} else if err == nil && res.Kind == kahn.KindGate {
+			line = completed(p) + c.waited(e)
+		}
 	}
 	if p, ok := e.Payload.(event.RunEnd); ok {
 		line = c.endLine(e.Time, p)
@@ -275,14 +279,10 @@ func lineOf(e kahn.Event) string {
 	case event.Recovery:
 		return "the run continues: the process that performed it has died"
 	case event.Completion:
-		line := "completed"
-		if len(p.Labels) > 0 {
-			line += ": " + strings.Join(p.Labels, ", ")
-		}
 		if p.Memoized {
-			return line // no step was called, and the caller adds hitLine
+			return completed(p) // no step was called, and the caller adds hitLine
 		}
-		return line + " after " + lasted(p.Duration)
+		return completed(p) + " after " + lasted(p.Duration)
 	case event.NodeEnd:
 		line := strings.TrimPrefix(string(e.Type), "node.") + ": " + p.Cause.String()
 		if p.Err != nil {
@@ -325,6 +325,35 @@ func lineOf(e kahn.Event) string {
 	}
 	return string(e.Type)
 }
+
+// The function `completed` returns a text about the end of a node, without a duration.
+func completed(p event.Completion) string {
+	if len(p.Labels) == 0 {
+		return "completed"
+	}
+	return "completed: " + strings.Join(p.Labels, ", ")
+}
+
+// The method `waited` says how long a gate waited before it completed in the event e, if one of the preceding events says when the gate asked. Each
+// call reads windows of events for mostWaits gates only.
+func (c *call) waited(e kahn.Event) string {
+	if c.waits++; c.waits > mostWaits {
+		return ""
+	}
+	var asked time.Time
+	var failed error // the line then lacks the time
+	for x := range reached(c.r.Context(), c.target, e.ID-min(e.ID, scanWindow), e.ID-1, &failed) {
+		if x.Type == event.NodeSuspended && x.Path == e.Path {
+			asked = x.Time
+		}
+	}
+	if asked.IsZero() {
+		return ""
+	}
+	return " after " + lasted(e.Time.Sub(asked)) + " of waiting for an answer"
+}
+
+const mostWaits = 20
 
 // endLine returns a text about the end of the run. The duration in the payload counts from the time at which the last process continued the
 // run.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -90,4 +91,21 @@ func TestLogPages(t *testing.T) {
 		}
 		require.Equal(t, get[logReply](d, "api/v1/log", "run", "r", "level", "warn").Lines, lines)
 	}
+}
+
+// The line of a gate's end says how long the gate has waited, and not how long its last attempt took.
+func TestGateWaitInLog(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	run, err := d.rn.Start(t.Context(), (&kahn.Graph{Name: "asks"}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, err = run.WaitFor(t.Context(), "ask", kahn.Suspended)
+	require.NoError(t, err)
+	since := run.Waiting()[0].Since
+	require.Eventually(t, func() bool { return time.Since(since) > 20*time.Millisecond }, 10*time.Second, time.Millisecond)
+	require.NoError(t, run.Signal(t.Context(), "ask", "yes"))
+	_, err = run.Wait()
+	require.NoError(t, err)
+	lines := get[logReply](d, "api/v1/log", "run", "r", "path", "ask").Lines
+	require.Regexp(t, `^completed.* after (\d{2,}ms|[\d.]+s) of waiting for an answer$`, lines[len(lines)-1].Text)
 }

@@ -37,7 +37,7 @@ export interface Neighbour { path: string; status: string; label?: string; param
 export interface Answered { by?: string; comment?: string; value?: Value }
 export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; on_deadline?: "fail" | "timeout" | "again"; leads?: Lead[]; choices?: string[]; schema?: unknown; info?: Value; bases?: { name: string; path?: string; value: Value }[]; stored?: boolean }
 // Lead says to which nodes an answer leads, or a failure of the gate. by is the condition that decides, if this is not the gate.
-export interface Lead { answer?: string; on?: string; by?: string; to?: string[]; more?: number }
+export interface Lead { answer?: string; on?: string; by?: string; to?: string[]; more?: number; skips?: string[] }
 export interface NodeDetail extends NodeRow {
 	parent?: string; type: string; composite?: boolean; groups?: string[]; slots?: Slots[]; timeout_ms?: number; overall_timeout_ms?: number; flags?: string[]; hit?: { run?: string; at: string }; labels?: string[]
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }

@@ -122,7 +122,7 @@ function Task({ t }: { t: UndoTask }) {
 export function Question({ gate, done }: { gate: Gate; done: (outcome: Outcome) => void }) {
 	return (
 		<>
-			{gate.info && <Shown value={gate.info} run={gate.run} path={gate.path} of="info" />}
+			{gate.info && <Shown untyped value={gate.info} run={gate.run} path={gate.path} of="info" />}
 			{gate.bases && <Bases gate={gate} />}
 			<Deadline gate={gate} />
 			<Leads gate={gate} />
@@ -146,7 +146,7 @@ function Leads({ gate }: { gate: Gate }) {
 			<li key={i}>
 				{l.by && <><NodeLink run={gate.run} path={l.by} /> {texts.thenDecides}{" "}</>}
 				{l.on ? texts.leadOn[l.on] : l.answer ? <strong><Plain text={l.answer} /></strong> : texts.anyAnswer}{" "}
-				{l.to?.length ? <>{texts.leadsTo} {l.to.map((path, k) => <span key={path}>{k > 0 && ", "}<NodeLink run={gate.run} path={path} /></span>)}{l.more ? <> {texts.andMore(l.more)}</> : null}</> : texts.leadsNowhere}
+				{l.to?.length ? <>{texts.leadsTo} {l.to.map((path, k) => <span key={path}>{k > 0 && ", "}<NodeLink run={gate.run} path={path} /></span>)}{l.more ? <> {texts.andMore(l.more)}</> : null}</> : l.skips?.length ? <>{texts.skips} {l.skips.map((path, k) => <span key={path}>{k > 0 && ", "}<NodeLink run={gate.run} path={path} /></span>)}</> : texts.leadsNowhere}
 			</li>
 		))}</ul>
 	)
@@ -160,7 +160,7 @@ function Bases({ gate }: { gate: Gate }) {
 		<dl class="bases">{gate.bases!.map(b => (
 			<div key={b.name}>
 				<dt>{b.path ? <a href={openRun(gate.run, { node: b.path })}><Plain text={b.name} /></a> : <Plain text={b.name} />}</dt>
-				<dd><Shown value={b.value} run={gate.run} path={b.path ?? gate.path} of={b.path ? "output" : "input"} name={b.path ? undefined : b.name} /></dd>
+				<dd><Shown untyped value={b.value} run={gate.run} path={b.path ?? gate.path} of={b.path ? "output" : "input"} name={b.path ? undefined : b.name} /></dd>
 			</div>
 		))}</dl>
 	)

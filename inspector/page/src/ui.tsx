@@ -160,12 +160,13 @@ export function bytes(n: number): string {
 // valueText returns a value as text, with line breaks.
 export const valueText = (value: Value) => value.json !== undefined ? (typeof value.json === "string" ? value.json : JSON.stringify(value.json, null, 2)) : value.text ?? ""
 
-export function Shown({ value, run, path, of, name }: { value: Value; run: string; path: string; of: string; name?: string }) {
+// Shown shows a value. A person who answers a gate does not see the value's Go type.
+export function Shown({ value, run, path, of, name, untyped }: { value: Value; run: string; path: string; of: string; name?: string; untyped?: boolean }) {
 	return (
 		<div class="value">
 			<pre tabIndex={0} dir="ltr"><bdi>{visibleLines(valueText(value))}</bdi></pre>
 			<p class="meta">
-				<span><Plain text={value.type} /></span> <span>{bytes(value.bytes)}</span>
+				{!untyped && <span><Plain text={value.type} /></span>} <span>{bytes(value.bytes)}</span>
 				{value.truncated && <span>{texts.truncated(bytes(value.bytes))}</span>}{" "}
 				{value.truncated && <a href={url("value", { run, path, of, name })} download>{texts.download}</a>}
 			</p>

@@ -88,7 +88,7 @@ export const acting = {
 		await panel.getByText("it waits for an answer").waitFor()
 		await panel.getByText("without an answer the gate then answers timeout by itself").waitFor()
 		assert.deepEqual((await panel.getByRole("list", { name: "Where the answers lead" }).getByRole("listitem").allInnerTexts()).map(t => t.trim()),
-			["approve leads to order", "reject leads to tell", "later leads to no node", "timeout leads to nobody"])
+			["approve leads to order", "reject leads to tell", "later skips order, tell, nobody", "timeout leads to nobody"])
 		const choice = panel.getByRole("button", { name: "approve", exact: true }), question = panel.getByRole("group", { name: new RegExp(`Answer approve to gate labels of run ${run}`) })
 		await panel.getByLabel("Comment").fill("fine")
 		await choice.click()
@@ -116,17 +116,26 @@ export const acting = {
 		await panel.getByText("fine").waitFor()
 		await page.goto(link(run, "/log"))
 		await page.getByText('ann answered approve, with the comment "fine"').waitFor()
+		await page.getByText(/completed.* after .*s of waiting for an answer/).first().waitFor()
 		await page.getByText(/waits for an answer until/).first().waitFor()
 
 		await page.goto(base + "#/gates")
 		const card = page.locator(".card", { hasText: run }).filter({ has: page.getByRole("link", { name: "plain", exact: true }) })
-		await card.getByText("without an answer the gate then fails").waitFor()
+		await card.getByText("without an answer the gate then fails, and the nodes that need its answer do not run").waitFor()
 		await card.getByText("colour then decides: red leads to paint").waitFor()
 		await card.getByText("a failure leads to alarm").waitFor()
 		await answer(card, "red")
 		await page.locator(".card.done", { hasText: run }).filter({ hasText: "plain" }).getByText("answered red at").waitFor()
 		await page.goto(link(run, "/table?node=sleeper"))
 		await panel.getByText("without an answer the step then goes on").waitFor()
+		await close(page)
+	},
+
+	async "the heading of the panel shows a long name whole"() {
+		const name = "deep-".repeat(40), page = await open(link(await ended("sunk", "failed"), `/graph?node=${name}`))
+		const heading = page.getByRole("complementary", { name: "Node" }).getByRole("heading", { level: 2 })
+		await heading.getByText(name).waitFor()
+		assert(await heading.evaluate(h => h.scrollWidth <= h.clientWidth && h.scrollHeight <= h.clientHeight))
 		await close(page)
 	},
 

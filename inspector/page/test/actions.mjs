@@ -46,6 +46,7 @@ export const actions = {
 		assert.deepEqual(await card("one").locator("form").getByRole("button").allInnerTexts(), ["approved", "rejected"])
 		await card("one").getByText("1200").waitFor() // the offer on which the person decides
 		await card("declared").getByRole("link", { name: "risk" }).waitFor()
+		assert.equal(await card("one").getByText(/interface|map\[|float64/).count(), 0) // Go types
 		const form = card("form")
 		await form.getByLabel("Amount").fill("much")
 		await form.getByLabel("currency").selectOption("USD")
