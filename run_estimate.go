@@ -50,6 +50,8 @@ type Forecast struct {
 	// Late is the largest time by which a running step exceeds its estimate. It is 0 if no step exceeds its estimate. If Late is not 0, Left is a lower
 	// bound, since it counts these steps as about to end.
 	Late time.Duration
+	// LateNode is the path of the step that exceeds its estimate by Late, as for [Run.Node]. It is empty if Late is 0.
+	LateNode string
 }
 
 // Forecast returns how long the run is expected to take from now. It uses the estimates by which the run orders its nodes: see [History] and
@@ -74,15 +76,20 @@ func (r *Run) Forecast() (Forecast, bool) {
 	if !ok {
 		return Forecast{}, false
 	}
-	return Forecast{Left: time.Duration(x.left), Waits: o.waits, Late: time.Duration(o.late)}, true
+	f := Forecast{Left: time.Duration(x.left), Waits: o.waits, Late: time.Duration(o.late)}
+	if o.late > 0 {
+		f.LateNode = o.latest.run.path(o.latest.ref)
+	}
+	return f, true
 }
 
 // outlook computes a forecast. The caller holds the run's lock.
 type outlook struct {
-	now   int64
-	waits bool
-	late  int64          // the largest excess of a running step over its estimate, in ns
-	asks  map[*Plan]bool // whether a plan has gates, in its own graph or in composites
+	now    int64
+	waits  bool
+	late   int64          // the largest excess of a running step over its estimate, in ns
+	latest place          // the step with this excess, if late is not 0
+	asks   map[*Plan]bool // whether a plan has gates, in its own graph or in composites
 }
 
 // expected contains two times of a node or a run, in ns. Its field left is the time until the end. Its field work is the time for which the steps
@@ -149,7 +156,9 @@ func (o *outlook) ofNode(at place) (expected, bool) {
 		return expected{}, true
 	}
 	own, ok := o.own(at)
-	o.late = max(o.late, -own)
+	if -own > o.late {
+		o.late, o.latest = -own, at
+	}
 	own = max(own, 0)
 	left := own
 	if w.Status() == Retrying {

@@ -24,27 +24,27 @@ func TestForecastLate(t *testing.T) {
 	}{
 		{
 			"the largest excess counts", graph(declared("a", 30*ms), declared("b", 50*ms), declared("c", 20*ms, "a")),
-			[]moment{{30 * ms, 20 * ms, false, 0}, {40 * ms, 20 * ms, false, 10 * ms}, {90 * ms, 20 * ms, false, 60 * ms}, {101 * ms, 19 * ms, false, 0}, {125 * ms, 0, false, 5 * ms}},
+			[]moment{{30 * ms, 20 * ms, false, 0, ""}, {40 * ms, 20 * ms, false, 10 * ms, "a"}, {90 * ms, 20 * ms, false, 60 * ms, "a"}, {101 * ms, 19 * ms, false, 0, ""}, {125 * ms, 0, false, 5 * ms, "c"}},
 		},
 		{
 			"in a composite", graph(kahn.Node{ID: "S", Estimate: 200 * ms, Sub: graph(declared("x", 10*ms), declared("y", 40*ms, "x"))}, declared("z", 30*ms, "S")),
-			[]moment{{50 * ms, 70 * ms, false, 40 * ms}, {120 * ms, 50 * ms, false, 0}, {150 * ms, 30 * ms, false, 10 * ms}},
+			[]moment{{50 * ms, 70 * ms, false, 40 * ms, "S/x"}, {120 * ms, 50 * ms, false, 0, ""}, {150 * ms, 30 * ms, false, 10 * ms, "S/y"}},
 		},
 		{
 			"the estimate of a composite does not count, only the steps in it", graph(kahn.Node{ID: "S", Estimate: 50 * ms, Sub: graph(declared("x", 100*ms), declared("y", 100*ms, "x"))}),
-			[]moment{{90 * ms, 110 * ms, false, 0}, {190 * ms, 10 * ms, false, 0}},
+			[]moment{{90 * ms, 110 * ms, false, 0, ""}, {190 * ms, 10 * ms, false, 0, ""}},
 		},
 		{
 			"a loop with more iterations than expected", graph(kahn.Node{ID: "L", Estimate: 100 * ms, Sub: graph(declared("x", 100*ms)), Loop: &kahn.Loop{MaxIterations: 3, Until: again, OnLimit: kahn.LoopStop}}),
-			[]moment{{50 * ms, 50 * ms, false, 0}, {250 * ms, 50 * ms, false, 0}},
+			[]moment{{50 * ms, 50 * ms, false, 0, ""}, {250 * ms, 50 * ms, false, 0, ""}},
 		},
 		{
 			"items", graph(kahn.Node{ID: "M", Kind: "100ms", Params: map[string]any{"list": []int{10, 70}}, Map: &kahn.Map{Over: "list", Estimate: func(item any) time.Duration { return time.Duration(item.(int)) * ms }}}),
-			[]moment{{5 * ms, 65 * ms, false, 0}, {60 * ms, 10 * ms, false, 50 * ms}},
+			[]moment{{5 * ms, 65 * ms, false, 0, ""}, {60 * ms, 10 * ms, false, 50 * ms, "M[0]"}},
 		},
 		{
 			"a gate is not late", graph(declared("a", 10*ms), kahn.Node{ID: "G", Kind: kahn.KindGate, Estimate: 5 * ms}, declared("b", 40*ms, "a", "G")),
-			[]moment{{time.Hour, 40 * ms, true, 0}},
+			[]moment{{time.Hour, 40 * ms, true, 0, ""}},
 		},
 	} {
 		inBubble(t, x.name, func(t *testing.T) { foretells(t, x.graph, paced(nil), x.moments) })
@@ -58,7 +58,7 @@ func TestForecastLate(t *testing.T) {
 			}
 			return paced(nil)(ctx, s)
 		}
-		foretells(t, g, step, []moment{{90 * ms, 0, false, 30 * ms}, {110 * ms, 100 * ms, false, 0}, {160 * ms, 50 * ms, false, 0}, {230 * ms, 0, false, 20 * ms}})
+		foretells(t, g, step, []moment{{90 * ms, 0, false, 30 * ms, "a"}, {110 * ms, 100 * ms, false, 0, ""}, {160 * ms, 50 * ms, false, 0, ""}, {230 * ms, 0, false, 20 * ms, "a"}})
 	})
 }
 
@@ -80,9 +80,9 @@ func TestForecastOfRareStates(t *testing.T) {
 		}
 		r, err := kahn.Start(t.Context(), g, step)
 		require.NoError(t, err)
-		agrees(t, r, []moment{{4 * ms, 26 * ms, false, 0}, {15 * ms, 20 * ms, true, 0}, {time.Hour, 20 * ms, true, 0}})
+		agrees(t, r, []moment{{4 * ms, 26 * ms, false, 0, ""}, {15 * ms, 20 * ms, true, 0, ""}, {time.Hour, 20 * ms, true, 0, ""}})
 		require.NoError(t, r.Signal(t.Context(), "a", 1))
-		agrees(t, r, []moment{{4 * ms, 26 * ms, false, 0}, {15 * ms, 15 * ms, false, 0}})
+		agrees(t, r, []moment{{4 * ms, 26 * ms, false, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}})
 		_, err = r.Wait()
 		require.NoError(t, err)
 	})
@@ -94,9 +94,9 @@ func TestForecastOfRareStates(t *testing.T) {
 			return nil, nil
 		})
 		require.NoError(t, err)
-		agrees(t, r, []moment{{4 * ms, 56 * ms, false, 0}})
+		agrees(t, r, []moment{{4 * ms, 56 * ms, false, 0, ""}})
 		require.NoError(t, r.CancelNode("a"))
-		agrees(t, r, []moment{{0, 26 * ms, false, 0}, {70 * ms, 10 * ms, false, 44 * ms}})
+		agrees(t, r, []moment{{0, 26 * ms, false, 0, ""}, {70 * ms, 10 * ms, false, 44 * ms, "b"}})
 		_, _ = r.Wait()
 	})
 
@@ -115,14 +115,14 @@ func TestForecastOfRareStates(t *testing.T) {
 			}
 			return paced(nil)(ctx, s)
 		}
-		foretells(t, g, step, []moment{{5 * ms, 25 * ms, false, 0}, {30 * ms, -1, false, 0}, {65 * ms, 15 * ms, false, 0}, {75 * ms, 5 * ms, false, 0}, {80 * ms, -1, false, 0}})
+		foretells(t, g, step, []moment{{5 * ms, 25 * ms, false, 0, ""}, {30 * ms, -1, false, 0, ""}, {65 * ms, 15 * ms, false, 0, ""}, {75 * ms, 5 * ms, false, 0, ""}, {80 * ms, -1, false, 0, ""}})
 	})
 
 	inBubble(t, "none after the last node has ended, while the store takes the end", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "a", Kind: "10ms", Estimate: 30 * ms})
 		r, err := kahn.Start(t.Context(), g, paced(nil), kahn.Durable(&slowStore{Store: new(store.Memory), takes: 20 * ms}))
 		require.NoError(t, err)
-		agrees(t, r, []moment{{25 * ms, 5 * ms, false, 0}, {40 * ms, -1, false, 0}})
+		agrees(t, r, []moment{{25 * ms, 5 * ms, false, 0, ""}, {40 * ms, -1, false, 0, ""}})
 		_, err = r.Wait()
 		require.NoError(t, err)
 	})

@@ -36,6 +36,7 @@ type moment struct {
 	left  time.Duration // -1 for no forecast
 	waits bool
 	late  time.Duration
+	node  string // the late step
 }
 
 // foretells starts a run, checks its forecasts at the given moments, and cancels the run.
@@ -62,7 +63,7 @@ func agrees(t *testing.T, r *kahn.Run, moments []moment) {
 			continue
 		}
 		require.True(t, ok, "at %v", m.at)
-		require.Equal(t, kahn.Forecast{Left: m.left, Waits: m.waits, Late: m.late}, f, "at %v", m.at)
+		require.Equal(t, kahn.Forecast{Left: m.left, Waits: m.waits, Late: m.late, LateNode: m.node}, f, "at %v", m.at)
 	}
 }
 
@@ -77,55 +78,55 @@ func TestForecast(t *testing.T) {
 	}{
 		{
 			"a chain", graph(slow("a", "10ms"), slow("b", "20ms", "a"), slow("c", "30ms", "b")), nil, nil,
-			[]moment{{0, 60 * ms, false, 0}, {4 * ms, 56 * ms, false, 0}, {10 * ms, 50 * ms, false, 0}, {15 * ms, 45 * ms, false, 0}, {59 * ms, 1 * ms, false, 0}, {60 * ms, -1, false, 0}},
+			[]moment{{0, 60 * ms, false, 0, ""}, {4 * ms, 56 * ms, false, 0, ""}, {10 * ms, 50 * ms, false, 0, ""}, {15 * ms, 45 * ms, false, 0, ""}, {59 * ms, 1 * ms, false, 0, ""}, {60 * ms, -1, false, 0, ""}},
 		},
 		{
 			"a diamond: the longer path counts", graph(slow("a", "10ms"), slow("b", "20ms", "a"), slow("c", "50ms", "a"), slow("d", "10ms", "b", "c")), nil, nil,
-			[]moment{{0, 70 * ms, false, 0}, {35 * ms, 35 * ms, false, 0}, {65 * ms, 5 * ms, false, 0}},
+			[]moment{{0, 70 * ms, false, 0, ""}, {35 * ms, 35 * ms, false, 0, ""}, {65 * ms, 5 * ms, false, 0, ""}},
 		},
 		{
 			"a node that takes longer than expected counts nothing then", graph(slow("a", "10ms"), slow("b", "10ms", "a")), nil, map[string]time.Duration{"a": 30 * ms},
-			[]moment{{5 * ms, 15 * ms, false, 0}, {25 * ms, 10 * ms, false, 15 * ms}, {35 * ms, 5 * ms, false, 0}},
+			[]moment{{5 * ms, 15 * ms, false, 0, ""}, {25 * ms, 10 * ms, false, 15 * ms, "a"}, {35 * ms, 5 * ms, false, 0, ""}},
 		},
 		{
 			"a limit: the work of all nodes counts", graph(slow("a", "10ms"), slow("b", "10ms"), slow("c", "10ms"), slow("d", "10ms"), slow("e", "10ms")), []kahn.Option{kahn.Limit(2)}, nil,
-			[]moment{{0, 25 * ms, false, 0}, {5 * ms, 20 * ms, false, 0}, {25 * ms, 5 * ms, false, 0}},
+			[]moment{{0, 25 * ms, false, 0, ""}, {5 * ms, 20 * ms, false, 0, ""}, {25 * ms, 5 * ms, false, 0, ""}},
 		},
 		{
 			"waves: the longest node of each tier counts", graph(slow("a", "10ms"), slow("b", "30ms"), slow("c", "30ms", "a")), []kahn.Option{kahn.Waves}, nil,
-			[]moment{{0, 60 * ms, false, 0}, {15 * ms, 45 * ms, false, 0}, {40 * ms, 20 * ms, false, 0}},
+			[]moment{{0, 60 * ms, false, 0, ""}, {15 * ms, 45 * ms, false, 0, ""}, {40 * ms, 20 * ms, false, 0, ""}},
 		},
 		{
 			"a sub-graph", graph(kahn.Node{ID: "S", Sub: graph(slow("x", "10ms"), slow("y", "20ms", "x"))}, slow("z", "10ms", "S"), kahn.Node{ID: "later", After: []string{"z"}, Sub: graph(slow("x", "7ms"))}), nil, nil,
-			[]moment{{0, 47 * ms, false, 0}, {15 * ms, 32 * ms, false, 0}, {35 * ms, 12 * ms, false, 0}, {42 * ms, 5 * ms, false, 0}},
+			[]moment{{0, 47 * ms, false, 0, ""}, {15 * ms, 32 * ms, false, 0, ""}, {35 * ms, 12 * ms, false, 0, ""}, {42 * ms, 5 * ms, false, 0, ""}},
 		},
 		{
 			"a sub-graph under the run's limit", graph(kahn.Node{ID: "S", Sub: graph(slow("x", "10ms"), slow("y", "10ms"), slow("z", "10ms"))}), []kahn.Option{kahn.Limit(1)}, nil,
-			[]moment{{0, 30 * ms, false, 0}, {15 * ms, 15 * ms, false, 0}},
+			[]moment{{0, 30 * ms, false, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}},
 		},
 		{
 			"items under the limit of their map", graph(kahn.Node{ID: "M", Kind: "10ms", Params: map[string]any{"list": []int{1, 2, 3, 4, 5}}, Map: &kahn.Map{Over: "list", Limit: 2}}), nil, nil,
-			[]moment{{0, 25 * ms, false, 0}, {5 * ms, 20 * ms, false, 0}, {15 * ms, 10 * ms, false, 0}},
+			[]moment{{0, 25 * ms, false, 0, ""}, {5 * ms, 20 * ms, false, 0, ""}, {15 * ms, 10 * ms, false, 0, ""}},
 		},
 		{
 			"sub-graphs as items", graph(kahn.Node{ID: "M", Params: map[string]any{"list": []int{1, 2, 3}}, Map: &kahn.Map{Over: "list", Limit: 1}, Sub: graph(slow("x", "10ms"), slow("y", "5ms"))}), nil, nil,
-			[]moment{{0, 30 * ms, false, 0}, {7 * ms, 23 * ms, false, 0}, {15 * ms, 15 * ms, false, 0}},
+			[]moment{{0, 30 * ms, false, 0, ""}, {7 * ms, 23 * ms, false, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}},
 		},
 		{
 			"a loop: as many iterations as before", graph(kahn.Node{ID: "L", Sub: graph(slow("x", "10ms")), Loop: &kahn.Loop{MaxIterations: 3, Until: again, OnLimit: kahn.LoopStop}}), nil, nil,
-			[]moment{{0, 30 * ms, false, 0}, {5 * ms, 25 * ms, false, 0}, {15 * ms, 15 * ms, false, 0}, {25 * ms, 5 * ms, false, 0}},
+			[]moment{{0, 30 * ms, false, 0, ""}, {5 * ms, 25 * ms, false, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}, {25 * ms, 5 * ms, false, 0, ""}},
 		},
 		{
 			"a loop that takes longer than expected counts what is left of its iteration", graph(kahn.Node{ID: "L", Sub: graph(slow("x", "10ms"), slow("y", "10ms", "x")), Loop: &kahn.Loop{MaxIterations: 2, Until: again, OnLimit: kahn.LoopStop}}),
-			nil, map[string]time.Duration{"L#1/x": 30 * ms}, []moment{{45 * ms, 15 * ms, false, 0}},
+			nil, map[string]time.Duration{"L#1/x": 30 * ms}, []moment{{45 * ms, 15 * ms, false, 0, ""}},
 		},
 		{
 			"a gate: its wait does not count", graph(slow("a", "10ms"), gate("G", "a"), slow("b", "20ms", "G")), []kahn.Option{kahn.EarlySignals(map[string]any{"G": 1})}, nil,
-			[]moment{{5 * ms, 25 * ms, true, 0}, {15 * ms, 15 * ms, false, 0}},
+			[]moment{{5 * ms, 25 * ms, true, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}},
 		},
 		{
 			"a condition takes no time", graph(slow("a", "10ms"), kahn.Node{ID: "is", After: []string{"a"}, Test: func(kahn.View) (any, error) { return true, nil }}, slow("b", "20ms", "is")), nil, nil,
-			[]moment{{0, 30 * ms, false, 0}, {15 * ms, 15 * ms, false, 0}},
+			[]moment{{0, 30 * ms, false, 0, ""}, {15 * ms, 15 * ms, false, 0, ""}},
 		},
 	} {
 		inBubble(t, x.name, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestForecast(t *testing.T) {
 			}
 			return paced(nil)(ctx, s)
 		}
-		foretells(t, g, step, []moment{{5 * ms, 10 * ms, false, 0}, {30 * ms, 95 * ms, false, 0}, {112 * ms, 13 * ms, false, 0}}, h)
+		foretells(t, g, step, []moment{{5 * ms, 10 * ms, false, 0, ""}, {30 * ms, 95 * ms, false, 0, ""}, {112 * ms, 13 * ms, false, 0, ""}}, h)
 	})
 
 	inBubble(t, "a run that waits for an answer", func(t *testing.T) {
@@ -161,11 +162,11 @@ func TestForecast(t *testing.T) {
 		require.NoError(t, err)
 		r, err = kahn.Start(t.Context(), g, paced(nil), h)
 		require.NoError(t, err)
-		agrees(t, r, []moment{{0, 40 * ms, true, 0}, {time.Hour, 30 * ms, true, 0}})
+		agrees(t, r, []moment{{0, 40 * ms, true, 0, ""}, {time.Hour, 30 * ms, true, 0, ""}})
 		require.NoError(t, r.Signal(t.Context(), "G", 1))
-		agrees(t, r, []moment{{5 * ms, 25 * ms, true, 0}, {time.Hour, 10 * ms, true, 0}}) // the gate in S waits, too
+		agrees(t, r, []moment{{5 * ms, 25 * ms, true, 0, ""}, {time.Hour, 10 * ms, true, 0, ""}}) // the gate in S waits, too
 		require.NoError(t, r.Signal(t.Context(), "S/ask", 1))
-		agrees(t, r, []moment{{4 * ms, 6 * ms, false, 0}, {10 * ms, -1, false, 0}})
+		agrees(t, r, []moment{{4 * ms, 6 * ms, false, 0, ""}, {10 * ms, -1, false, 0, ""}})
 		_, err = r.Wait()
 		require.NoError(t, err)
 	})
@@ -178,7 +179,7 @@ func TestForecast(t *testing.T) {
 		try(t, g, paced(nil), h)
 		long = false
 		try(t, g, paced(nil), h)
-		foretells(t, g, paced(nil), []moment{{5 * ms, 105 * ms, false, 0}, {15 * ms, 5 * ms, false, 0}}, h)
+		foretells(t, g, paced(nil), []moment{{5 * ms, 105 * ms, false, 0, ""}, {15 * ms, 5 * ms, false, 0, ""}}, h)
 	})
 
 	inBubble(t, "nodes after a failure do not count", func(t *testing.T) {
@@ -191,7 +192,7 @@ func TestForecast(t *testing.T) {
 			}
 			return paced(nil)(ctx, s)
 		}
-		foretells(t, g, step, []moment{{5 * ms, 105 * ms, false, 0}, {15 * ms, 25 * ms, false, 0}, {40 * ms, -1, false, 0}}, h)
+		foretells(t, g, step, []moment{{5 * ms, 105 * ms, false, 0, ""}, {15 * ms, 25 * ms, false, 0, ""}, {40 * ms, -1, false, 0, ""}}, h)
 	})
 
 	inBubble(t, "a run that is being stopped has no forecast", func(t *testing.T) {
@@ -204,9 +205,9 @@ func TestForecast(t *testing.T) {
 				return nil, nil
 			}, h)
 			require.NoError(t, err)
-			agrees(t, r, []moment{{5 * ms, 5 * ms, false, 0}})
+			agrees(t, r, []moment{{5 * ms, 5 * ms, false, 0, ""}})
 			stop(r)
-			agrees(t, r, []moment{{0, -1, false, 0}, {time.Second, -1, false, 0}})
+			agrees(t, r, []moment{{0, -1, false, 0, ""}, {time.Second, -1, false, 0, ""}})
 		}
 	})
 
@@ -219,7 +220,7 @@ func TestForecast(t *testing.T) {
 		require.NoError(t, err)
 		second, err := rn.Start(t.Context(), g, paced(nil))
 		require.NoError(t, err)
-		agrees(t, second, []moment{{5 * ms, -1, false, 0}, {13 * ms, 7 * ms, false, 0}})
+		agrees(t, second, []moment{{5 * ms, -1, false, 0, ""}, {13 * ms, 7 * ms, false, 0, ""}})
 		_, _ = first.Wait()
 		_, _ = second.Wait()
 	})
@@ -228,12 +229,12 @@ func TestForecast(t *testing.T) {
 		declared := func(id string, d time.Duration, sources ...string) kahn.Node {
 			return kahn.Node{ID: id, Kind: "10ms", After: sources, Estimate: d}
 		}
-		foretells(t, graph(declared("a", 30*ms), declared("b", 5*ms, "a")), paced(nil), []moment{{4 * ms, 31 * ms, false, 0}, {14 * ms, 1 * ms, false, 0}})
-		foretells(t, graph(declared("a", 30*ms), declared("b", 0, "a")), paced(nil), []moment{{4 * ms, -1, false, 0}}) // the run has no estimate for b
-		foretells(t, graph(declared("a", 0), declared("b", 20*ms, "a")), paced(nil), []moment{{4 * ms, -1, false, 0}, {14 * ms, 16 * ms, false, 0}})
-		foretells(t, graph(slow("a", "10ms"), slow("b", "10ms", "a")), paced(nil), []moment{{0, -1, false, 0}})
+		foretells(t, graph(declared("a", 30*ms), declared("b", 5*ms, "a")), paced(nil), []moment{{4 * ms, 31 * ms, false, 0, ""}, {14 * ms, 1 * ms, false, 0, ""}})
+		foretells(t, graph(declared("a", 30*ms), declared("b", 0, "a")), paced(nil), []moment{{4 * ms, -1, false, 0, ""}}) // the run has no estimate for b
+		foretells(t, graph(declared("a", 0), declared("b", 20*ms, "a")), paced(nil), []moment{{4 * ms, -1, false, 0, ""}, {14 * ms, 16 * ms, false, 0, ""}})
+		foretells(t, graph(slow("a", "10ms"), slow("b", "10ms", "a")), paced(nil), []moment{{0, -1, false, 0, ""}})
 		items := kahn.Node{ID: "M", Kind: "10ms", Params: map[string]any{"list": []int{7, 9}}, Map: &kahn.Map{Over: "list", Limit: 1, Estimate: func(item any) time.Duration { return time.Duration(item.(int)) * ms }}}
-		foretells(t, graph(items), paced(nil), []moment{{4 * ms, 12 * ms, false, 0}}) // the longer item runs
+		foretells(t, graph(items), paced(nil), []moment{{4 * ms, 12 * ms, false, 0, ""}}) // the longer item runs
 	})
 
 	inBubble(t, "the option Estimates", func(t *testing.T) {
@@ -241,15 +242,15 @@ func TestForecast(t *testing.T) {
 		before := try(t, g, paced(nil))
 		contrary := &kahn.History{}
 		try(t, g, takes(500*ms), contrary)
-		foretells(t, g, paced(nil), []moment{{4 * ms, 26 * ms, false, 0}}, kahn.Estimates(before.Result), contrary)
+		foretells(t, g, paced(nil), []moment{{4 * ms, 26 * ms, false, 0, ""}}, kahn.Estimates(before.Result), contrary)
 		g.Add(slow("c", "10ms", "b"))
-		foretells(t, g, paced(nil), []moment{{4 * ms, -1, false, 0}}, kahn.Estimates(before.Result), contrary) // with the option Estimates, the History only learns
+		foretells(t, g, paced(nil), []moment{{4 * ms, -1, false, 0, ""}}, kahn.Estimates(before.Result), contrary) // with the option Estimates, the History only learns
 	})
 
 	inBubble(t, "a node that the History does not know counts as its kind, or as all nodes", func(t *testing.T) {
 		h := &kahn.History{}
 		try(t, graph(slow("a", "10ms"), slow("b", "30ms")), paced(nil), h)
-		foretells(t, graph(slow("new", "30ms"), slow("newer", "1ms", "new")), paced(nil), []moment{{0, 50 * ms, false, 0}}, h)
+		foretells(t, graph(slow("new", "30ms"), slow("newer", "1ms", "new")), paced(nil), []moment{{0, 50 * ms, false, 0, ""}}, h)
 	})
 
 	inBubble(t, "a graph that a step returns", func(t *testing.T) {
@@ -261,7 +262,7 @@ func TestForecast(t *testing.T) {
 		}
 		g, h := graph(kahn.Node{ID: "a"}, after("b", "a")), &kahn.History{}
 		try(t, g, step, h)
-		foretells(t, g, step, []moment{{0, 20 * ms, false, 0}, {7 * ms, 13 * ms, false, 0}, {12 * ms, 8 * ms, false, 0}}, h)
+		foretells(t, g, step, []moment{{0, 20 * ms, false, 0, ""}, {7 * ms, 13 * ms, false, 0, ""}, {12 * ms, 8 * ms, false, 0, ""}}, h)
 	})
 
 	inBubble(t, "a resumed run", func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestForecast(t *testing.T) {
 		time.Sleep(time.Hour)
 		r, err := kahn.Start(t.Context(), g, paced(nil), kahn.Resume(reload(t, res.Snapshot())), answered)
 		require.NoError(t, err)
-		agrees(t, r, []moment{{5 * ms, 45 * ms, false, 0}})
+		agrees(t, r, []moment{{5 * ms, 45 * ms, false, 0, ""}})
 		d, ok := r.Estimate("c")
 		require.True(t, ok)
 		require.Equal(t, 30*ms, d)
@@ -294,7 +295,7 @@ func TestForecast(t *testing.T) {
 		time.Sleep(time.Hour)
 		r, err = kahn.Start(t.Context(), g, paced(nil), kahn.Resume(reload(t, res.Snapshot())))
 		require.NoError(t, err)
-		agrees(t, r, []moment{{4 * ms, 6 * ms, false, 0}}) // x ended before the run was left
+		agrees(t, r, []moment{{4 * ms, 6 * ms, false, 0, ""}}) // x ended before the run was left
 		_, err = r.Wait()
 		require.NoError(t, err)
 	})
