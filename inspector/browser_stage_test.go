@@ -473,7 +473,7 @@ func expecting(t *testing.T) map[string]play {
 			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Do: takes(9 * time.Second)})
 		}, opts: knows},
 		"stuck": {graph: func() *kahn.Graph {
-			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Do: takes(60 * time.Second)}, kahn.Node{ID: "report", After: []string{"slow"}, Do: takes(0)})
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Label: "Count the rows", Do: takes(60 * time.Second)}, kahn.Node{ID: "report", After: []string{"slow"}, Do: takes(0)})
 		}, opts: knows},
 		"near": {graph: func() *kahn.Graph {
 			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "near", Do: takes(6 * time.Second)})

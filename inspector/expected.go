@@ -12,8 +12,20 @@ import (
 
 // addForecast adds the remaining time of the run, if the run has a forecast.
 func (row *runRow) addForecast(run *kahn.Run) {
-	if f, ok := run.Forecast(); ok {
-		row.Remaining, row.RemainingWaits, row.Late = expectedMillis(f.Left), f.Waits, lateBy(f)
+	f, ok := run.Forecast()
+	if !ok {
+		return
+	}
+	row.Remaining, row.RemainingWaits, row.Late = expectedMillis(f.Left), f.Waits, lateBy(f)
+	if f.LateNode == "" {
+		return
+	}
+	row.LateNode = f.LateNode
+	if res, err := run.Node(f.LateNode); err == nil {
+		row.LateLabel = res.Label
+	}
+	if d, ok := run.Estimate(f.LateNode); ok {
+		row.LateEstimate = expectedMillis(d)
 	}
 }
 

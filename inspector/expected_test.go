@@ -51,7 +51,7 @@ func TestExpected(t *testing.T) {
 		}
 		return nil, ctx.Err()
 	}
-	g := (&kahn.Graph{Name: "nightly"}).Add(kahn.Node{ID: "load"}, kahn.Node{ID: "late"}, kahn.Node{ID: "report", After: []string{"load", "late"}})
+	g := (&kahn.Graph{Name: "nightly"}).Add(kahn.Node{ID: "load"}, kahn.Node{ID: "late", Label: "Count the rows"}, kahn.Node{ID: "report", After: []string{"load", "late"}})
 	asks := (&kahn.Graph{Name: "nightly"}).Add(kahn.Node{ID: "load"}, kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"load"}})
 	rn := &kahn.Runner{}
 	h := taught(t, "nightly", map[string]time.Duration{"load": time.Hour, "late": 0, "report": 30 * time.Minute})
@@ -82,11 +82,15 @@ func TestExpected(t *testing.T) {
 	require.False(t, row.RemainingWaits)
 	require.NotNil(t, row.Late, "the step late is expected to take no time")
 	require.Positive(t, *row.Late)
+	require.Equal(t, []string{"late", "Count the rows"}, []string{row.LateNode, row.LateLabel})
+	require.Zero(t, *row.LateEstimate)
+	require.Equal(t, &runningNode{Path: "load"}, row.Running)
 	late := *row.Late
 	row = get[runRow](d, "api/v1/run", "run", "waiting")
 	require.InDelta(t, 60*minute, *row.Remaining, minute)
 	require.True(t, row.RemainingWaits)
 	require.Nil(t, row.Late)
+	require.Empty(t, row.LateNode)
 
 	reply := get[stateReply](d, "api/v1/state", "run", "known")
 	require.Len(t, reply.Late, 2)
@@ -95,6 +99,7 @@ func TestExpected(t *testing.T) {
 	spans := get[timelineReply](d, "api/v1/timeline", "run", "known")
 	require.InDelta(t, 90*minute, *spans.Remaining, minute)
 	require.GreaterOrEqual(t, *spans.Late, late)
+	require.Equal(t, "late", spans.LateNode)
 	for _, s := range spans.Spans {
 		want := map[string]float64{"load": 120 * minute, "late": 1000}[s.Path]
 		require.InDelta(t, s.Start+want, *s.Late, 0.01, s.Path)
@@ -110,7 +115,7 @@ func TestExpected(t *testing.T) {
 	for _, path := range []string{"run", "state", "nodes", "timeline"} {
 		_, body, _ := d.ask("GET", "api/v1/"+path+"?run=unknown", "")
 		require.NotEmpty(t, body, path)
-		for _, name := range []string{"remaining", "estimate_ms", "late_in_ms", "late_ms", `"late":`} {
+		for _, name := range []string{"remaining", "estimate_ms", "late_in_ms", "late_ms", `"late":`, "late_"} {
 			require.False(t, strings.Contains(string(body), name), "%s has %s: %s", path, name, body)
 		}
 	}

@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -326,6 +327,7 @@ type nodeRow struct {
 	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
 	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
 	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
+	SlotOf   string      `json:"slot_of,omitempty"`     // in a list: for a ready node of the run's graph, a group of the node that has no free slot
 	Error    string      `json:"error,omitempty"`       // the first line of the error
 }
 
@@ -342,8 +344,12 @@ func (c *call) nodes() (any, error) {
 	}
 	reply := nodesReply{Nodes: []nodeRow{}}
 	q, statuses, after, limit := strings.ToLower(c.query.text("q")), c.query.texts["status"], c.query.numbers["after"], c.query.numbers["limit"]
+	nodes, full := in.nodes, map[string]bool{}
+	if c.query.text("order") == "trouble" {
+		nodes = slices.Values(slices.SortedStableFunc(in.nodes, func(a, b kahn.NodeResult) int { return cmp.Compare(troubleOfNode(a), troubleOfNode(b)) }))
+	}
 	i := 0
-	for n := range in.nodes {
+	for n := range nodes {
 		i++
 		if i <= after || statuses != nil && !slices.Contains(statuses, n.Status.String()) ||
 			!strings.Contains(strings.ToLower(n.ID), q) && !strings.Contains(strings.ToLower(n.Label), q) {
@@ -353,9 +359,29 @@ func (c *call) nodes() (any, error) {
 			reply.Next = i - 1
 			break
 		}
-		reply.Nodes = append(reply.Nodes, c.nodeRow(n, in.prefix))
+		row := c.nodeRow(n, in.prefix)
+		if n.Status == kahn.Ready && in.prefix == "" {
+			row.SlotOf = c.fullGroup(n.ID, full)
+		}
+		reply.Nodes = append(reply.Nodes, row)
 	}
 	return reply, nil
+}
+
+// troubleOfNode returns the rank of a node in a list in which nodes in trouble come first.
+func troubleOfNode(n kahn.NodeResult) int {
+	switch n.Status {
+	case kahn.Failed:
+		return 0
+	case kahn.Suspended, kahn.Retrying:
+		return 1
+	case kahn.Running:
+		return 2
+	case kahn.Ready:
+		return 3
+	default:
+		return 4
+	}
 }
 
 func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {

@@ -302,6 +302,17 @@ func TestRunAndNodes(t *testing.T) {
 	require.Zero(t, rows.Next)
 	rows = get[nodesReply](d, "api/v1/nodes", "run", d.id(), "status", "retrying", "q", "FLA")
 	require.Len(t, rows.Nodes, 1)
+	var order []string
+	for after := 0; ; after = rows.Next { // a node that waits or retries comes first, and a completed node in its place in the graph
+		rows = get[nodesReply](d, "api/v1/nodes", "run", d.id(), "order", "trouble", "limit", "4", "after", fmt.Sprint(after))
+		for _, n := range rows.Nodes {
+			order = append(order, n.Path)
+		}
+		if rows.Next == 0 {
+			break
+		}
+	}
+	require.Equal(t, []string{"each", "approve", "flaky", "fetch", "ship", "last"}, order)
 
 	fetch := get[nodeReply](d, "api/v1/node", "run", d.id(), "path", "fetch")
 	require.Equal(t, "Fetch rows", fetch.Label)

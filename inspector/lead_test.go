@@ -153,7 +153,7 @@ func TestAnswerInLog(t *testing.T) {
 func migrating(do kahn.StepFunc) *kahn.Graph {
 	g := &kahn.Graph{Name: "migrating", Groups: []kahn.Group{{Name: "db", Limit: 1}, {Name: "all", CancelOnFailure: true}}}
 	return g.Add(
-		kahn.Node{ID: "migrate", Groups: []string{"db", "all"}, Timeout: 2 * time.Hour, Do: do},
+		kahn.Node{ID: "migrate", Label: "Migrate the database", Groups: []string{"db", "all"}, Timeout: 2 * time.Hour, Do: do},
 		kahn.Node{ID: "vacuum", Groups: []string{"db"}, Do: do},
 	)
 }
@@ -173,6 +173,9 @@ func TestNodeBounds(t *testing.T) {
 	require.Equal(t, []groupSlots{{Name: "db", Limit: 1, Used: &one}, {Name: "all", Used: &one, Cancels: true}}, n.Slots)
 	require.InDelta(t, 7_200_000, *n.Timeout, 0)
 	require.Zero(t, *n.Overall)
+	rows := get[nodesReply](d, "api/v1/nodes", "run", run.ID()).Nodes
+	require.Equal(t, []string{"", "db"}, []string{rows[0].SlotOf, rows[1].SlotOf})
+	require.Equal(t, &runningNode{Path: "migrate", Label: "Migrate the database"}, get[runRow](d, "api/v1/run", "run", run.ID()).Running)
 	run.Cancel()
 	_, _ = run.Wait()
 }

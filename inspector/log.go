@@ -259,7 +259,7 @@ func (c *call) line(e kahn.Event, level slog.Level) logLine {
 		}
 	}
 	if p, ok := e.Payload.(event.RunEnd); ok {
-		line = c.endLine(e.Time, p)
+		line = c.endLine(e, p)
 	}
 	shown := c.shownText(Value{Path: e.Path, Kind: Line, Value: line})
 	return logLine{ID: e.ID, Time: stamp(e.Time), Type: e.Type, Level: strings.ToLower(level.String()), Path: e.Path, Attempt: e.Attempt, Text: shown}
@@ -357,15 +357,32 @@ const mostWaits = 20
 
 // endLine returns a text about the end of the run. The duration in the payload counts from the time at which the last process continued the
 // run.
-func (c *call) endLine(at time.Time, p event.RunEnd) string {
+func (c *call) endLine(e kahn.Event, p event.RunEnd) string {
 	line := fmt.Sprintf("the run is %v after %v", p.Status, lasted(p.Duration))
-	if first := c.target.FirstStarted(); !first.IsZero() && first.Before(at.Add(-p.Duration-continuedLater)) {
-		line = fmt.Sprintf("the run is %v after %v, which is %v after it was continued", p.Status, lasted(at.Sub(first)), lasted(p.Duration))
+	if first := c.target.FirstStarted(); !first.IsZero() && first.Before(e.Time.Add(-p.Duration-continuedLater)) {
+		line = fmt.Sprintf("the run is %v after %v, which is %v after it was continued", p.Status, lasted(e.Time.Sub(first)), lasted(p.Duration))
 	}
 	if p.Degraded {
 		line += ", degraded"
 	}
+	if _, last := c.target.EventRange(); e.ID == last { // after a redrive, the nodes no longer have the errors of an earlier end
+		line += c.endCause(p)
+	}
 	return joined(line, p.Request.String())
+}
+
+// endCause returns a text about the failure that ended a run, or about the cause for which the whole run was stopped; "" if there is neither.
+func (c *call) endCause(p event.RunEnd) string {
+	if len(p.Failed) > 0 {
+		if res, err := c.target.Node(p.Failed[0]); err == nil && res.Err != nil {
+			path, cause := causeOf(p.Failed[0], res.Err)
+			return ": " + path + ": " + firstLine(c.shownError(path, cause))
+		}
+	}
+	if p.Cause != kahn.CauseNone {
+		return ": " + p.Cause.String()
+	}
+	return ""
 }
 
 // If a run first started more than continuedLater before its last process started it, the run was continued. A smaller difference may come from
@@ -444,8 +461,10 @@ type timelineReply struct {
 	Remaining *float64 `json:"remaining_ms,omitempty"`
 	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
 	// left.
-	Late  *float64 `json:"late_ms,omitempty"`
-	Spans []span   `json:"spans"` // in the order of their starts
+	Late *float64 `json:"late_ms,omitempty"`
+	// LateNode is the path of the step that exceeds its estimate by Late.
+	LateNode string `json:"late_node,omitempty"`
+	Spans    []span `json:"spans"` // in the order of their starts
 	// Memoized is the number of nodes that took their outputs from earlier runs. These nodes had no attempts.
 	Memoized int `json:"memoized,omitempty"`
 	// Truncated means that Spans lacks attempts of the run.
@@ -476,7 +495,7 @@ func (c *call) timeline() (any, error) {
 	addLateness(c.target, reply.Spans)
 	if live, ok := c.target.(*kahn.Run); ok {
 		if f, ok := live.Forecast(); ok && !f.Waits {
-			reply.Remaining, reply.Late = expectedMillis(f.Left), lateBy(f)
+			reply.Remaining, reply.Late, reply.LateNode = expectedMillis(f.Left), lateBy(f), f.LateNode
 		}
 	}
 	return reply, c.eventFault(failed)

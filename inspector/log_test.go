@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -108,4 +109,29 @@ func TestGateWaitInLog(t *testing.T) {
 	require.NoError(t, err)
 	lines := get[logReply](d, "api/v1/log", "run", "r", "path", "ask").Lines
 	require.Regexp(t, `^completed.* after (\d{2,}ms|[\d.]+s) of waiting for an answer$`, lines[len(lines)-1].Text)
+}
+
+// The last line of the log says why the run failed or was stopped.
+func TestLastLineHasTheCause(t *testing.T) {
+	t.Parallel()
+	rn := &kahn.Runner{}
+	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("duplicate key\nat line 7") }
+	stays := func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "load", Do: fails})
+	for id, g := range map[string]*kahn.Graph{
+		"fails":   (&kahn.Graph{Name: "fails"}).Add(kahn.Node{ID: "S", Sub: sub}),
+		"expires": (&kahn.Graph{Name: "expires"}).Add(kahn.Node{ID: "n", Do: stays}),
+	} {
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID(id), kahn.Timeout(50*time.Millisecond))
+		require.NoError(t, err)
+		_, err = run.Wait()
+		require.Error(t, err)
+	}
+	d := serveRunner(t, rn, Options{})
+	last := func(id string) string {
+		lines := get[logReply](d, "api/v1/log", "run", id).Lines
+		return lines[len(lines)-1].Text
+	}
+	require.Regexp(t, `^the run is failed after .*: S/load: duplicate key$`, last("fails"))
+	require.Regexp(t, `^the run is failed after .*: run_timeout$`, last("expires"))
 }

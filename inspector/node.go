@@ -164,6 +164,28 @@ func (c *call) groupSlots(names []string) (list []groupSlots) {
 	return list
 }
 
+// fullGroup returns a group of a node that has no free slot, or "" if there is none, or if that is not known. full contains the answers for the
+// groups that were looked at before.
+func (c *call) fullGroup(id string, full map[string]bool) string {
+	plan := c.target.Plan()
+	if plan == nil {
+		return ""
+	}
+	ref, ok := plan.Ref(id)
+	if !ok {
+		return ""
+	}
+	for _, name := range plan.Node(ref).Groups {
+		if _, known := full[name]; !known {
+			full[name] = slices.ContainsFunc(c.groupSlots([]string{name}), func(g groupSlots) bool { return g.Limit > 0 && g.Used != nil && *g.Used >= g.Limit })
+		}
+		if full[name] {
+			return name
+		}
+	}
+	return ""
+}
+
 // running counts the members of a group that run. ok is false if a composite runs, in which there may be members.
 func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
 	for res := range run.Nodes() {

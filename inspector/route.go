@@ -86,9 +86,10 @@ func init() {
 		{method: "GET", path: "api/v1/run", summary: "One run.", params: []param{runParam}, reply: runRow{}, serve: (*call).run},
 		{method: "GET", path: "api/v1/graph", summary: "Nodes and edges of a run's graph, or of the graph inside a composite.", params: []param{runParam, insideParam}, reply: graphReply{}, serve: (*call).graph},
 		{method: "GET", path: "api/v1/state", summary: "The statuses of all nodes of a graph, one letter each, in the order in which graph lists them.", params: []param{runParam, insideParam}, reply: stateReply{}, serve: (*call).state},
-		{method: "GET", path: "api/v1/nodes", summary: "The nodes of a graph as rows, in the order of declaration.", params: []param{
+		{method: "GET", path: "api/v1/nodes", summary: "The nodes of a graph as rows, in the order of declaration unless order is given.", params: []param{
 			runParam, insideParam, {Name: "status", Many: true, Choices: nodeStatuses, Note: "only nodes in one of these statuses"}, textParam,
-			afterParam("how many nodes of the graph to pass over"), limitParam(100, 1_000),
+			{Name: "order", Choices: []string{"trouble"}, Note: "trouble: first the nodes that have failed, then nodes that wait for a signal or for their next attempt, running nodes, and nodes that wait for a slot"},
+			afterParam("how many nodes to pass over"), limitParam(100, 1_000),
 		}, reply: nodesReply{}, serve: (*call).nodes},
 		{method: "GET", path: "api/v1/node", summary: "One node: its status and the reason, its neighbours and attempts; with view_data its inputs, output, configuration and errors, too.", params: []param{runParam, pathParam}, reply: nodeReply{}, serve: (*call).node},
 		{method: "GET", path: "api/v1/value", action: ViewData, summary: "A value as a whole, as a download.", params: []param{

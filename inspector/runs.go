@@ -81,6 +81,11 @@ type runRow struct {
 	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
 	// left.
 	Late *float64 `json:"late_ms,omitempty"`
+	// LateNode is the path of the step that exceeds its estimate by Late, and LateLabel is the step's label. LateEstimate is the estimate, if it is
+	// the step's own.
+	LateNode     string   `json:"late_node,omitempty"`
+	LateLabel    string   `json:"late_label,omitempty"`
+	LateEstimate *float64 `json:"late_estimate_ms,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
 	// performs.
 	Gone string `json:"gone,omitempty"`
@@ -91,8 +96,10 @@ type runRow struct {
 	// Waiting has the first few nodes that wait for a signal. Waits is the number of all nodes that wait.
 	Waiting []string `json:"waiting,omitempty"`
 	Waits   int      `json:"waits,omitempty"`
-	Failed  []string `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
-	Error   string   `json:"error,omitempty"`  // the first line of the error that caused the first failure
+	// Running is the first running node. It is nil if no node runs, or if the graph has more than 1,000 nodes.
+	Running *runningNode `json:"running,omitempty"`
+	Failed  []string     `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
+	Error   string       `json:"error,omitempty"`  // the first line of the error that caused the first failure
 	// ErrorPath is the path of the node whose error is in Error: a failed node, or a node inside it that caused the failure.
 	ErrorPath string `json:"error_path,omitempty"`
 	// StoppedBy and StopReason say who asked a run that was cancelled or aborted to stop, and why; only for clients that may view_data.
@@ -289,6 +296,7 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 		row.Millis = took(first, lastEnd(run, first))
 	}
 	row.addWaits(run)
+	row.addRunning(run)
 	row.addForecast(run)
 	return row
 }
@@ -347,6 +355,27 @@ func (row *runRow) addWaits(run subject) {
 	for _, wait := range run.Waiting() {
 		if row.Waits++; row.Waits <= few {
 			row.Waiting = append(row.Waiting, wait.Node)
+		}
+	}
+}
+
+type runningNode struct {
+	Path  string `json:"path"`
+	Label string `json:"label,omitempty"`
+}
+
+// mostLooked bounds the nodes of a graph in which addRunning looks for a running node, since each row of the list costs this time again and again.
+const mostLooked = 1_000
+
+// addRunning adds the first running node of a run.
+func (row *runRow) addRunning(run subject) {
+	if row.Counts[kahn.Running.String()] == 0 || row.Nodes > mostLooked {
+		return
+	}
+	for n := range run.Nodes() {
+		if n.Status == kahn.Running {
+			row.Running = &runningNode{n.ID, n.Label}
+			return
 		}
 	}
 }

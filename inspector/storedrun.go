@@ -433,6 +433,8 @@ func (h *handler) storedRow(s *storedRun) runRow {
 		row.Note = strings.TrimSpace(s.tenureNote() + " " + row.Note)
 		if row.Gone = s.gone(); row.Gone != "" {
 			row.Millis = took(s.started, s.heard)
+		} else {
+			row.addRunning(s)
 		}
 		row.CanContinue = s.workflow != nil && s.workflow.Perform != nil
 		row.addWaits(s)

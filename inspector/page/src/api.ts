@@ -8,8 +8,8 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export type Undone = "running" | "done" | "failed" // progress of undoing nodes
 export type Usage = Record<string, number> // what steps used, by name
 export interface Row {
-	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; continued?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean; late_ms?: number
-	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; cause?: string; error?: string; error_path?: string; stopped_by?: string; stop_reason?: string; first: number; last: number
+	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; continued?: string; ended?: string; duration_ms?: number; gone?: string; remaining_ms?: number; remaining_waits?: boolean; late_ms?: number; late_node?: string; late_label?: string; late_estimate_ms?: number
+	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; running?: { path: string; label?: string }; failed?: string[]; cause?: string; error?: string; error_path?: string; stopped_by?: string; stop_reason?: string; first: number; last: number
 	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; can_continue?: boolean; queue?: Queue; key?: string; priority?: number; line?: InLine
 }
 // InLine is the place of a pending run among the runs that wait to begin.
@@ -31,7 +31,7 @@ export interface GraphEdge { from: number; to: number; label?: string; on?: stri
 export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; note?: string; total: number; text?: string }
 export interface InsideCounts { iteration?: number; counts: Record<string, number> }
 export interface State { run: Row; prefix?: string; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts>; late_in_ms?: Record<string, number> }
-export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; estimate_ms?: number; late?: boolean; memoized?: boolean; error?: string }
+export interface NodeRow { path: string; id: string; label?: string; kind?: string; status: string; tier: number; attempts: number; start?: string; duration_ms: number; estimate_ms?: number; late?: boolean; memoized?: boolean; slot_of?: string; error?: string }
 export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
 export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }
 export interface Answered { by?: string; comment?: string; value?: Value }
@@ -57,7 +57,7 @@ export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
 export interface Log { lines: Line[]; after: number; more: boolean; before?: number; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; late_ms?: number; status: string; id: number }
-export interface Timeline { start?: string; now_ms: number; remaining_ms?: number; late_ms?: number; spans: Span[]; memoized?: number; truncated?: boolean; note?: string }
+export interface Timeline { start?: string; now_ms: number; remaining_ms?: number; late_ms?: number; late_node?: string; spans: Span[]; memoized?: number; truncated?: boolean; note?: string }
 
 export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; key?: string; priority?: number; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
 // StoredWait is a node of a stored run that waits for an answer. If it is answered, the process that performs the run has not taken the answer

@@ -1,9 +1,9 @@
 import type { Row } from "./api"
 import { now } from "./live"
 import type { Model } from "./model"
-import { href, route } from "./route"
+import { href, route, toNode } from "./route"
 import { texts } from "./texts"
-import { roughly } from "./ui"
+import { Plain, roughly } from "./ui"
 
 // The forecast of a run: when it will end, and which nodes are late. A run without estimates has no forecast, and nothing is shown.
 
@@ -23,19 +23,24 @@ export function Expected({ r }: { r: Row }) {
 	const end = endOf(r)
 	if (end === undefined) return null
 	if (r.status === "suspended") return <span class="meta" data-expected>{texts.leftAfterAnswer(roughly(r.remaining_ms!))}</span>
-	const left = end - now.value, late = lateBy(r, now.value)
-	if (late !== undefined) return <span class={late < 1000 ? "meta" : "tag lost"} data-expected>{lateText(r.remaining_ms!, late)}</span>
+	if (r.late_ms !== undefined) return <Overrun r={r} late={r.late_ms + now.value - received.get(r)!} />
+	const left = end - now.value
 	const text = left <= 0 ? texts.overdue : r.remaining_waits ? texts.leftWithoutWaits(roughly(left)) : texts.timeLeft(roughly(left))
 	return <span class={left <= 0 ? "tag lost" : "meta"} data-expected>{text}</span>
 }
 
-// lateBy returns by how much the running steps exceed their estimates now.
-function lateBy(r: Row, at: number): number | undefined {
-	return r.late_ms === undefined ? undefined : r.late_ms + at - received.get(r)!
-}
-
-function lateText(left: number, late: number): string {
-	return [left > 0 || late < 1000 ? texts.leastLeft(roughly(left)) : "", late < 1000 ? "" : texts.lateBy(roughly(late))].filter(Boolean).join(", ")
+// Overrun names the step that exceeds its estimate the most. As long as the excess does not show in a rounded time, Overrun says only how long the
+// run takes at least.
+function Overrun({ r, late }: { r: Row; late: number }) {
+	const left = roughly(r.remaining_ms!), estimate = r.late_estimate_ms
+	const ran = estimate === undefined ? texts.ranLonger(roughly(late)) : texts.ranInstead(roughly(estimate + late), roughly(estimate))
+	if (late < 1000 || (estimate !== undefined && roughly(estimate + late) === roughly(estimate))) return <span class="meta" data-expected>{texts.leastLeft(left)}</span>
+	return (
+		<span class="overrun" data-expected>
+			{texts.endUnknown}: <a href={toNode(r.id, r.late_node!)}><Plain text={r.late_label || r.late_node} /></a> {ran}
+			{r.remaining_ms! > 0 && <span class="meta">{texts.leastAfter(left)}</span>}
+		</span>
+	)
 }
 
 // LateTag marks a node that takes much longer than expected.

@@ -61,7 +61,7 @@ function Detail({ d, run, stored, counts, reload }: { d: NodeDetail; run: string
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
-			<p class="why">{d.gone && d.status === "running" ? <RunBadge status={d.status} gone={d.gone} /> : <Badge status={d.status} />} <span><Plain text={d.errors?.length ? firstLine(d.why.text) : d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
+			<p class="why">{d.gone && d.status === "running" ? <RunBadge status={d.status} gone={d.gone} /> : <Badge status={d.status} />} <span><Plain text={d.errors?.length ? firstLine(d.why.text) : d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta">{d.why.kind === "running" ? <>, {texts.stoppedAt} <Time at={d.why.until} /> {texts.ifNotEnded(bound(d))}</> : <> {texts.until} <Time at={d.why.until} /></>}</span>}</span></p>
 			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><Plain text={p} /></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
 			<p class="meta facts">
 				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
@@ -112,6 +112,12 @@ function Detail({ d, run, stored, counts, reload }: { d: NodeDetail; run: string
 			<Around title={texts.downstream} list={d.downstream} gone={!!d.gone} />
 		</div>
 	)
+}
+
+// bound names the timeout at which a running attempt is stopped; it returns "" if another bound, such as the run's, comes before it.
+function bound({ why, timeout_ms: own = 0, overall_timeout_ms: overall = 0 }: NodeDetail): string {
+	const whole = why.since && why.until ? between(why.since, why.until) : 0
+	return own > 0 && Math.abs(whole - own) < 1000 ? texts.timeoutIs(duration(own)) : overall > 0 && whole <= overall ? texts.overallIs(duration(overall)) : ""
 }
 
 // firstLine returns the first line of an error. The panel shows the whole error elsewhere.

@@ -21,7 +21,7 @@ export interface Route {
 	undone: string // only runs whose compensations are "running", "done" or "failed"
 	workflow: string
 	key: string // only runs with this key
-	order: string // "trouble": runs in trouble come first
+	order: string // of runs: "trouble": runs in trouble come first; of nodes: "graph": not the nodes in trouble first
 	queue: string // "unclaimable": only runs that no process serves
 	q: string
 }
@@ -103,6 +103,9 @@ export function go(change: Partial<Route>, replace = false): void {
 }
 
 export const openRun = (id: string, more: Partial<Route> = {}) => href({ view: "run", id, ...more })
+
+// toNode links to a node of a run: in the present view if the run is open, and otherwise in the run's first view.
+export const toNode = (id: string, node: string) => (route.value.view === "run" ? href({ ...route.value, node }) : openRun(id, { node }))
 
 // Data that was passed to remember and is not yet in the browser's history, for the entry that is shown.
 let unsaved: Record<string, unknown> = {}

@@ -1,10 +1,10 @@
 import { useSignal, type Signal } from "@preact/signals"
 import { useEffect, useMemo, useRef } from "preact/hooks"
 import { get, type Count, type Row, type Runs } from "./api"
-import { info, may, starting } from "./actions"
+import { info, may, starting, tasks } from "./actions"
 import { Expected } from "./expected"
 import { generation, learn, listTurns, now, onRows, restrained } from "./live"
-import { go, href, openRun, remember, remembered, route, type Route } from "./route"
+import { go, href, openRun, remember, remembered, route, toNode, type Route } from "./route"
 import { Rows } from "./rows"
 import { ended, runStatuses } from "./status"
 import { texts } from "./texts"
@@ -38,6 +38,7 @@ export function RunsView() {
 		void load()
 	}
 	const ids = rows.ids.value, filtered = status || undone || workflow || q
+	const matches = useStoredMatches(!!filtered && info.value.stored, { status, undone, workflow, q }), found = matches?.some(m => m.count.total > 0)
 	return (
 		<main class="page" id="main">
 			<div class="bar">
@@ -60,15 +61,16 @@ export function RunsView() {
 					</a>
 				))}
 			</nav>
-			{filtered && info.value.stored && <StoredMatches status={status} undone={undone} workflow={workflow} q={q} />}
+			<StoredNeeds />
+			{filtered && info.value.stored && !(found && ids?.length === 0) && <p class="stored-matches meta" role="status"><StoredMatches list={matches} /></p>}
 			{problem.value && !ids && <Problem error={problem.value} again={load} />}
-			{!ids && !problem.value && <p class="loading">{texts.loading}</p>}
+			{(ids ? !ids.length && filtered && !matches : !problem.value) && <p class="loading">{texts.loading}</p>}
 			{ids && !ids.length && (filtered
-				? <Empty title={texts.noMatch}><p><a href="#/runs">{texts.clear}</a></p></Empty>
+				? matches && <Empty title={found ? texts.onlyStored : texts.noMatch}>{found && <p class="stored-matches" role="status"><StoredMatches list={matches} /></p>}<p><a href="#/runs">{texts.clear}</a></p></Empty>
 				: <Empty title={texts.noRuns}><p>{texts.noRunsHint}</p></Empty>)}
 			{ids && ids.length > 0 && (
 				<table class="runs">
-					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.progress}</th><th scope="col">{texts.arrived}</th><th scope="col">{texts.duration}</th><th scope="col" class="wide">{texts.waitsFor}</th></tr></thead>
+					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.progress}</th><th scope="col">{texts.arrived}</th><th scope="col">{texts.duration}</th><th scope="col" class="wide waiting">{texts.reason}</th></tr></thead>
 					<tbody>{ids.map(id => <RunRow key={id} row={rows.row(id)} />)}</tbody>
 				</table>
 			)}
@@ -77,22 +79,37 @@ export function RunsView() {
 	)
 }
 
-// StoredMatches says how many runs of the store match the filters of this list, and leads to them. The store finds a text only as the beginning
-// of an id or as the whole name of a workflow.
-function StoredMatches({ status, undone, workflow, q }: { status: string; undone: string; workflow: string; q: string }) {
-	const found = useSignal<{ count: Count; words: string; to: Partial<Route> }[]>([]), ask = useRef(0)
+// StoredNeeds says how many runs of the store need somebody. The list has only runs of this process.
+function StoredNeeds() {
+	const { stored_waiting: asking = 0, stored_gone: gone = 0 } = tasks.value
+	if (asking + gone === 0) return null
+	return <p class="notice stored-needs" role="status">{texts.inStore} {asking > 0 && <a href="#/gates">{texts.runsAsk(asking)}</a>}{asking > 0 && gone > 0 && ", "}{gone > 0 && <a href="#/stored">{texts.runsLost(gone)}</a>}</p>
+}
+
+interface Match { count: Count; words: string; to: Partial<Route> } // the runs of the store that a search finds, and where they are listed
+
+// useStoredMatches counts the runs of the store that match the filters of the list; it returns undefined while the numbers are not known. The
+// store finds a text only as the beginning of an id or as the whole name of a workflow.
+function useStoredMatches(wanted: boolean, { status, undone, workflow, q }: { status: string; undone: string; workflow: string; q: string }): Match[] | undefined {
+	const key = JSON.stringify([status, undone, workflow, q]), read = useSignal<{ key: string; list: Match[] } | undefined>(undefined), ask = useRef(0)
 	useEffect(() => {
 		const own = ++ask.current
+		if (!wanted) return
 		const searches: [string, Partial<Route>][] = q ? [[texts.storedPrefix(visible(q, 80)), { workflow, q }], ...(workflow ? [] : [[texts.storedWorkflow(visible(q, 80)), { workflow: q }] as [string, Partial<Route>]])] : [[texts.storedFilters, { workflow }]]
-		const timer = setTimeout(() => void Promise.all(searches.map(async ([words, to]) => ({ count: await get<Count>("stored/count", { status, compensation: undone, workflow: to.workflow, prefix: to.q }), words, to }))).then(list => {
-			if (own === ask.current) found.value = list.filter((x, i) => i === 0 || x.count.total > 0)
-		}, () => own === ask.current && (found.value = [])), settled)
+		const timer = setTimeout(() => void Promise.all(searches.map(async ([words, to]) => ({ count: await get<Count>("stored/count", { status, compensation: undone, workflow: to.workflow, prefix: to.q }), words, to: { status, undone, ...to } }))).then(list => {
+			if (own === ask.current) read.value = { key, list: list.filter((x, i) => i === 0 || x.count.total > 0) }
+		}, () => own === ask.current && (read.value = { key, list: [] })), settled)
 		return () => clearTimeout(timer)
-	}, [status, undone, workflow, q, generation.value])
-	return <p class="stored-matches meta" role="status">{found.value.map(({ count, words, to }) => {
+	}, [key, wanted, generation.value])
+	return wanted ? (read.value?.key === key ? read.value.list : undefined) : []
+}
+
+// StoredMatches says how many runs of the store match, and leads to them.
+function StoredMatches({ list }: { list?: Match[] }) {
+	return <>{list?.map(({ count, words, to }) => {
 		const text = <>{texts.storedMatch(count.total, !!count.more)} {words}</>
-		return <span key={words}>{count.total ? <a href={href({ view: "stored", status, undone, ...to })}>{text}</a> : text}</span>
-	})}</p>
+		return <span key={words}>{count.total ? <a href={href({ view: "stored", ...to })}>{text}</a> : text}</span>
+	})}</>
 }
 
 const settled = 300 // ms for which the filters must not change before the store is asked
@@ -118,6 +135,12 @@ export function Stopped({ r }: { r: Row }) {
 	const cause = ended(r.status) && texts.stop[r.cause ?? ""]
 	if (!cause) return null
 	return <span class="stopped">{cause}{r.stopped_by && <> {texts.stoppedBy} <Plain text={r.stopped_by} /></>}{r.stop_reason && <>: <q><Plain text={r.stop_reason} /></q></>}</span>
+}
+
+// AtWork says which node runs.
+export function AtWork({ r }: { r: Row }) {
+	const { running, counts } = r, more = (counts.running ?? 0) - 1
+	return running ? <span class="at-work meta">{texts.runsNow} <a href={toNode(r.id, running.path)}><Plain text={running.label || running.path} /></a>{more > 0 && ` ${texts.moreRunning(more)}`}</span> : null
 }
 
 // FailedSoFar says how many nodes of an unfinished run have failed.
@@ -147,9 +170,10 @@ function RunRow({ row }: { row: Signal<Row> }) {
 			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.ofNodes(tally(r.counts, r.nodes))} /><span class="meta">{tally(r.counts, r.nodes)}</span></td>
 			<td><Time at={r.arrived} /></td>
 			<td class="number"><Took r={r} /> <Expected r={r} /></td>
-			<td class="wide name">
-				<Stopped r={r} />{r.error ? <Cause r={r} /> : r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<Plain text={path} /></a>)}
+			<td class="wide waiting name">
+				<Stopped r={r} />{r.error ? <Cause r={r} /> : !!r.waits && <><span class="meta">{texts.waitsFor.toLowerCase()} </span>{r.waiting?.map((path, i) => <a key={path} class="waits" href={openRun(r.id, { node: path })}>{i > 0 && ", "}<Plain text={path} /></a>)}</>}
 				{(r.waits ?? 0) > (r.waiting?.length ?? 0) && <span class="meta"> {texts.andMore(r.waits! - r.waiting!.length)}</span>}
+				<AtWork r={r} />
 			</td>
 		</tr>
 	)

@@ -70,7 +70,8 @@ export function TimelineView({ model }: { model: Model }) {
 			<div class="tools">
 				<select aria-label={texts.critical.deps} value={critical || "deps"} onChange={e => go({ critical: e.currentTarget.value === "deps" ? "" : e.currentTarget.value })}>{Object.entries(texts.critical).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>
 				<span class="meta">{texts.lanes(lanes.count)}{data?.truncated && `, ${texts.firstSpans(all.length)}`}{!!data?.memoized && `, ${texts.memoizedCount(data.memoized)}`}{data?.note && ` · ${data.note}`}</span>
-				{data?.start && endOf(data) !== undefined && <span class="meta" data-end>{endText(data)} {clock(new Date(Date.parse(data.start) + endOf(data)!))}</span>}
+				{data?.start && endOf(data) !== undefined && <span class="meta" data-end>{texts.expectedEnd} {clock(new Date(Date.parse(data.start) + endOf(data)!))}</span>}
+				{data?.late_node && <span class="meta" data-end>{texts.endUnknown}: <a href={href({ ...route.value, node: data.late_node })}><Plain text={data.late_node} /></a> {texts.isLate}</span>}
 				<span class="spring" />
 				<button aria-label={texts.zoomOut} onClick={() => zoom(1.6)}>−</button>
 				<button onClick={() => look(whole)}>{texts.fit}</button>
@@ -78,7 +79,7 @@ export function TimelineView({ model }: { model: Model }) {
 			</div>
 			{path.length > 0 && <Trail path={path} now={data!.now_ms} />}
 			{data && !all.length && <Empty title={texts.noSpans} />}
-			<Track lanes={lanes} end={data ? axisOf(data) : 1} now={data?.now_ms ?? 0} expected={data && endOf(data)} endLabel={data && endText(data)} path={path} range={range.value} ended={!!model.row.value?.ended} select={select} look={look} zoom={zoom} />
+			<Track lanes={lanes} end={data ? axisOf(data) : 1} now={data?.now_ms ?? 0} expected={data && endOf(data)} path={path} range={range.value} ended={!!model.row.value?.ended} select={select} look={look} zoom={zoom} />
 		</div>
 	)
 }
@@ -106,11 +107,8 @@ function useTimeline(model: Model) {
 	return { data: data.value, problem: problem.value, load }
 }
 
-// endOf returns when the run is expected to end, on the axis of the timeline.
-const endOf = (data: Timeline) => data.remaining_ms === undefined ? undefined : data.now_ms + data.remaining_ms
-
-// endText names the end: as expected, or at the earliest while a step takes longer than expected.
-const endText = (data: Timeline) => data.late_ms === undefined ? texts.expectedEnd : texts.earliestEnd
+// endOf returns when the run is expected to end, on the axis of the timeline. While a step exceeds its estimate, the end is unknown.
+const endOf = (data: Timeline) => data.remaining_ms === undefined || data.late_node ? undefined : data.now_ms + data.remaining_ms
 
 // axisOf returns the end of the axis. It includes the expected end of the run unless the attempts would then be very short.
 const axisOf = (data: Timeline) => Math.max(lastOf(data), Math.min((endOf(data) ?? 0) * 1.03, 2 * data.now_ms))
@@ -136,12 +134,12 @@ function Trail({ path, now }: { path: Span[]; now: number }) {
 }
 
 interface TrackProps {
-	lanes: Lanes; end: number; now: number; expected?: number; endLabel?: string; path: Span[]; range: Range; ended: boolean
+	lanes: Lanes; end: number; now: number; expected?: number; path: Span[]; range: Range; ended: boolean
 	select: (span?: Span) => void; look: (to: Range) => void; zoom: (factor: number, centre: number) => void
 }
 
 // Track draws the lanes. Its canvas is as high as the window, and shows the part that is scrolled into view.
-function Track({ lanes, end, now: read, expected, endLabel = "", path, range, ended, select, look, zoom }: TrackProps) {
+function Track({ lanes, end, now: read, expected, path, range, ended, select, look, zoom }: TrackProps) {
 	const canvas = useRef<HTMLCanvasElement>(null), scroll = useRef<HTMLDivElement>(null)
 	const tip = useSignal<{ x: number; y: number; span: Span } | undefined>(undefined)
 	const drag = useRef<{ x: number; from: number; moved: boolean } | undefined>(undefined)
@@ -161,7 +159,7 @@ function Track({ lanes, end, now: read, expected, endLabel = "", path, range, en
 			c.height = h * ratio
 			const g = c.getContext("2d")!
 			g.scale(ratio, ratio)
-			drawTrack(g, { w, h, top: box.scrollTop, from, to, now: read, expected, endLabel }, lanes, new Set(path), node, theme())
+			drawTrack(g, { w, h, top: box.scrollTop, from, to, now: read, expected }, lanes, new Set(path), node, theme())
 			c.dataset.spans = String(spans.length)
 			c.dataset.late = spans.filter(s => isLate(s, read)).map(s => s.path).join(" ")
 			c.dataset.expected = expected !== undefined && expected <= to ? String(Math.round(expected)) : ""
@@ -173,7 +171,7 @@ function Track({ lanes, end, now: read, expected, endLabel = "", path, range, en
 		scheme.addEventListener("change", draw)
 		box.addEventListener("scroll", draw)
 		return () => { size.disconnect(); scheme.removeEventListener("change", draw); box.removeEventListener("scroll", draw) }
-	}, [lanes, path, from, to, end, read, expected, endLabel, node, ended ? 0 : now.value])
+	}, [lanes, path, from, to, end, read, expected, node, ended ? 0 : now.value])
 	return (
 		<div class="scroll track" ref={scroll} tabIndex={0} role="region" aria-label={texts.timeline}>
 			<div class="track-box" style={{ height: `${ruler + lanes.count * lane + 22}px` }}>
@@ -205,12 +203,12 @@ function Track({ lanes, end, now: read, expected, endLabel = "", path, range, en
 	)
 }
 
-interface Part { w: number; h: number; top: number; from: number; to: number; now: number; expected?: number; endLabel: string } // the visible part of the track
+interface Part { w: number; h: number; top: number; from: number; to: number; now: number; expected?: number } // the visible part of the track
 
 const isLate = (s: Span, now: number) => s.late_ms !== undefined && now > s.late_ms
 
 function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: Lanes, path: Set<Span>, node: string, t: Theme): void {
-	const { w, h, top, from, to, now, expected, endLabel } = part
+	const { w, h, top, from, to, now, expected } = part
 	const x = (ms: number) => ((ms - from) / (to - from)) * w
 	g.font = "11px system-ui, sans-serif"
 	g.textBaseline = "middle"
@@ -262,7 +260,7 @@ function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: La
 		g.setLineDash([])
 		g.fillStyle = t.text
 		g.textAlign = "right"
-		g.fillText(endLabel, x(expected) - 4, h - 10)
+		g.fillText(texts.expectedEnd, x(expected) - 4, h - 10)
 	}
 	g.restore()
 	g.fillStyle = t.dim

@@ -93,6 +93,48 @@ export const operating = {
 		await close(page)
 	},
 
+	async "nodes in trouble come first, unless the order of the graph is chosen"() {
+		const run = await stage("tables")
+		await until("the end", async () => (await api("run", { run })).status === "failed")
+		const page = await open(link(run, "/table"))
+		const first = page.locator(".tableview tbody tr").first()
+		await first.locator(".badge.s-failed").waitFor()
+		await page.getByLabel("Trouble first").uncheck()
+		await page.locator(".tableview tbody tr").first().getByText("table_00_00_customer_orders_daily").waitFor()
+		await page.reload()
+		await page.locator(".tableview tbody tr").first().getByText("table_00_00_customer_orders_daily").waitFor()
+		await close(page)
+	},
+
+	async "in a narrow window the header of a run wraps, rows say the status and the reason first, and the nodes keep their statuses"() {
+		const failed = await stage("tables"), asks = await stage("purchase"), late = await stage("stuck")
+		await until("the end", async () => (await api("run", { run: failed })).status === "failed" && (await api("run", { run: asks })).waits === 2 && (await api("run", { run: late })).late_ms > 1000)
+		for (const width of [375, 800]) {
+			const page = await open(base, { width, height: 800 })
+			const row = id => page.getByRole("row").filter({ has: page.getByRole("link", { name: id, exact: true }) })
+			for (const [id, reason] of [[failed, "duplicate key"], [asks, "waits for"]]) {
+				const [status, why, name] = await Promise.all([row(id).locator(".badge").boundingBox(), row(id).getByText(reason).first().boundingBox(), row(id).locator("[data-row]").boundingBox()])
+				assert(status.y < why.y && why.y < name.y && why.x + why.width <= width, `${reason} at ${width}`)
+			}
+			assert.equal(await overflow(page), 0)
+			for (const id of [failed, asks, late]) {
+				await page.goto(link(id, "/table"))
+				await page.locator(".tableview tbody tr .badge").first().waitFor()
+				const [title, badge, view] = await Promise.all([".run-title h1", ".run-title .badge", ".tableview tbody tr .badge"].map(s => page.locator(s).first().boundingBox()))
+				assert(title.width > 60, `the title of ${id} at ${width} has ${title.width} px`)
+				if (width < 700) assert(title.y + title.height <= badge.y + 1)
+				assert(view.x + view.width <= width)
+				const cut = await page.locator(".run-title > *").evaluateAll((all, w) => all.filter(e => e.getBoundingClientRect().right > w || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline" && e.tagName !== "H1")).map(e => e.outerHTML.slice(0, 80)), width)
+				assert.deepEqual(cut, [], `at ${width}`)
+				const took = await page.locator(".run-title > .meta").first().evaluate(e => e.getClientRects().length)
+				assert.equal(took, 1, "the duration is on one line")
+				assert.equal(await overflow(page), 0)
+				assert.deepEqual(await serious(page), [])
+			}
+			await close(page)
+		}
+	},
+
 	async "a schedule that no process serves is marked, and what is refused says why"() {
 		const page = await open(base + "#/schedules", { quiet: true })
 		const row = page.getByRole("row", { name: /weekly audit/ })
