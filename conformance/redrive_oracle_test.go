@@ -34,6 +34,7 @@ type mender struct {
 	last     map[string]int          // the current iteration of each loop, by path
 	fresh    map[string]bool         // by path of a loop: whether no node of its current iteration has ended
 	inner    map[string]*kahn.Result // Results of returned graphs, by path; absent from a life's Result if the node does not run in that life
+	innerOf  map[string]int          // the number of attempts when the Result in inner was recorded
 	end      cutShort                // how the first run is cut short
 
 	mu    sync.Mutex
@@ -43,7 +44,7 @@ type mender struct {
 
 func newMender(seed uint64) *mender {
 	r := rand.New(rand.NewPCG(seed, 33))
-	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, fresh: map[string]bool{}, inner: map[string]*kahn.Result{}, retries: r.IntN(2) == 0}
+	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, fresh: map[string]bool{}, inner: map[string]*kahn.Result{}, innerOf: map[string]int{}, retries: r.IntN(2) == 0}
 	m.g = m.graph(r, 2+r.IntN(6), 1+r.IntN(3))
 	aborts := []kahn.FailureMode{kahn.Continue, kahn.AbortRunning}[r.IntN(2)]
 	m.stops = m.stops || aborts == kahn.AbortRunning
@@ -290,7 +291,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			r.Sub = m.inner[path]
 		}
 		if stays = false; anew || starts || r.Sub == nil || sel.has(path) && (sel.anew || !sel.goesOn(r)) {
-			maps.DeleteFunc(m.inner, func(at string, _ *kahn.Result) bool { return at == path || kept{path: true}.has(at) })
+			m.forgets(path)
 			continue
 		}
 		inside := sel
@@ -386,6 +387,8 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 		path := prefix + n.ID
 		inner := m.expands[n.ID]
 		switch {
+		case r.Sub == nil && r.Attempts > m.innerOf[path]: // a new attempt has begun, without nodes inside
+			m.forgets(path)
 		case r.Sub == nil:
 		case n.Map != nil && n.Sub != nil:
 			for item := range r.Sub.Nodes() {
@@ -398,10 +401,15 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 		case n.Sub != nil:
 			m.notes(n.Sub, r.Sub, path+"/")
 		case inner != nil:
-			m.inner[path] = r.Sub
+			m.inner[path], m.innerOf[path] = r.Sub, r.Attempts
 			m.notes(inner, r.Sub, path+"/")
 		}
 	}
+}
+
+// forgets removes the Results of the graphs that a node's step, and the steps inside, have returned.
+func (m *mender) forgets(path string) {
+	maps.DeleteFunc(m.inner, func(at string, _ *kahn.Result) bool { return at == path || kept{path: true}.has(at) })
 }
 
 // paths lists the paths that a redrive may name. In a graph that a step returned these are only nodes that have ended.
