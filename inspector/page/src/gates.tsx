@@ -77,7 +77,7 @@ function GateCard({ gate, done }: { gate: Gate; done: (outcome: Outcome & { heig
 				{gate.label && <span><Plain text={gate.path} /></span>}
 				{gate.since && <span>{texts.since} <Time at={gate.since} /> ({duration(now.value - Date.parse(gate.since))})</span>}
 			</p>
-			<Question gate={gate} done={outcome => done({ ...outcome, height: card.current?.offsetHeight ?? 0 })} />
+			<Question gate={gate} done={outcome => done({ ...outcome, height: card.current?.getBoundingClientRect().height ?? 0 })} />
 		</li>
 	)
 }

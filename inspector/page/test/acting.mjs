@@ -235,6 +235,7 @@ export const acting = {
 		await dialog.getByText("For other inputs start a new one.").waitFor() // nobody can fork this run here
 		await dialog.getByRole("button", { name: "Redrive the node", exact: true }).click()
 		await panel.getByRole("button", { name: "yes", exact: true }).waitFor()
+		await fetch(`${base}api/v1/cancel?run=${bought}`, { method: "POST", headers: { "Content-Type": "application/json", "Idempotency-Key": bought }, body: "{}" })
 		await close(at)
 	},
 
