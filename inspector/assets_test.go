@@ -43,7 +43,8 @@ func TestBundle(t *testing.T) {
 		require.Contains(t, header.Get("Content-Type"), "text/")
 		kinds[path.Ext(file)]++
 		if path.Ext(file) != ".txt" {
-			z := gzip.NewWriter(&size)
+			z, err := gzip.NewWriterLevel(&size, gzip.BestCompression)
+			require.NoError(t, err)
 			_, err = z.Write(data)
 			require.NoError(t, err)
 			require.NoError(t, z.Close())

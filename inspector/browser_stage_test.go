@@ -4,6 +4,7 @@ package inspector
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -457,6 +458,14 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
+// failsAfter returns a step that takes some time and fails.
+func failsAfter(d time.Duration) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		_, err := takes(d)(ctx, s)
+		return nil, cmp.Or(err, errors.New("the disk is full"))
+	}
+}
+
 // expecting has runs with a History, one of which is later than expected, and the same run without a History.
 func expecting(t *testing.T) map[string]play {
 	g := func(took time.Duration, nodes ...kahn.Node) func() *kahn.Graph {
@@ -473,8 +482,8 @@ func expecting(t *testing.T) map[string]play {
 			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Do: takes(9 * time.Second)})
 		}, opts: knows},
 		"stuck": {graph: func() *kahn.Graph {
-			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Label: "Count the rows", Do: takes(60 * time.Second)}, kahn.Node{ID: "report", After: []string{"slow"}, Do: takes(0)})
-		}, opts: knows},
+			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "slow", Label: "Count the rows", Do: failsAfter(time.Minute)}, kahn.Node{ID: "report", After: []string{"slow"}, Do: takes(0)})
+		}, opts: []kahn.Option{taught(t, "expecting", map[string]time.Duration{"slow": 500 * time.Millisecond, "report": 30 * time.Second})}}, // no run teaches this History: its step fails
 		"near": {graph: func() *kahn.Graph {
 			return (&kahn.Graph{Name: "expecting"}).Add(kahn.Node{ID: "near", Do: takes(6 * time.Second)})
 		}, opts: knows},

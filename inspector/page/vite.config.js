@@ -23,6 +23,6 @@ export default defineConfig({
 	base: "./",
 	plugins: [notices],
 	oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-	build: { target: "es2022", modulePreload: false, assetsInlineLimit: 0, emptyOutDir: true, reportCompressedSize: true },
-	worker: { format: "es" },
+	build: { target: "esnext", modulePreload: false, assetsInlineLimit: 0, emptyOutDir: true, reportCompressedSize: true },
+	worker: { format: "es", rolldownOptions: { output: { comments: false } } },
 })

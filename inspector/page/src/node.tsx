@@ -66,7 +66,7 @@ function Detail({ d, run, stored, counts, reload }: { d: NodeDetail; run: string
 			<p class="meta facts">
 				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
 				{(took > 0 || d.start) && <span>{runs ? texts.runningFor(duration(took)) : duration(took)}{d.estimate_ms !== undefined && !ended(d.status) && ` ${texts.ofAbout(roughly(d.estimate_ms))}`}</span>}<LateTag late={d.late} />
-				{runs && !stored && d.type === "step" && d.estimate_ms === undefined && <span title={texts.noEstimateHint}>{texts.noEstimate}</span>}
+				{runs && !stored && d.type === "step" && d.estimate_ms === undefined && <span>{texts.noEstimate}</span>}
 				{runs && d.timeout_ms !== undefined && <span>{[d.timeout_ms > 0 && texts.timeoutOf(duration(d.timeout_ms)), (d.overall_timeout_ms ?? 0) > 0 && texts.overallOf(duration(d.overall_timeout_ms!))].filter(Boolean).join(", ") || texts.noTimeout}</span>}
 				{d.flags?.map(f => <span class="tag" key={f}>{texts.flag[f] ?? f}</span>)}
 				{d.hit && <span class="hit">{d.hit.run ? <>{texts.byRun} <a href={openRun(d.hit.run, { node: d.path })}><Plain text={d.hit.run} /></a></> : texts.byEarlierRun} <Time at={d.hit.at} /></span>}

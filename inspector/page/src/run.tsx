@@ -92,7 +92,7 @@ export function RunView({ id }: { id: string }) {
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
 					<RunBadge status={row.status} gone={row.gone} /><FailedSoFar r={row} /><LateSoFar model={model} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
-					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <AtWork r={row} /> <Expected r={row} />{row.status === "running" && !row.stored && row.remaining_ms === undefined && <span class="meta" title={texts.noEstimateHint}>{texts.noEstimateOfRun}</span>}
+					<span class="meta">{took(row)}</span> {row.continued && <span class="meta continued">{texts.began.toLowerCase()} <Time at={row.started} />, {texts.continued} <Time at={row.continued} /></span>} <AtWork r={row} /> <Expected r={row} />{row.status === "running" && !row.stored && row.remaining_ms === undefined && <span class="meta">{texts.noEstimateOfRun}</span>}
 				</div>
 				<Stopped r={row} />
 				{row.error && <p class="run-error">{failedAgain(row) && <span class="problem">{texts.failedAgain} <Time at={row.ended} /></span>}<Cause r={row} /></p>}

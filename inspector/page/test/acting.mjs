@@ -230,7 +230,7 @@ export const acting = {
 		for (const name of ["Redrive", "Fork"]) assert.equal(await at.locator(".run-head").getByRole("button", { name, exact: true }).count(), 0) // nothing would run again
 		await panel.getByRole("button", { name: "Redrive", exact: true }).click()
 		const dialog = at.getByRole("dialog")
-		await dialog.getByText("Gates that ask again, whatever the answer was: legal").waitFor()
+		await dialog.getByText("Gates that ask again: legal").waitFor()
 		await dialog.getByText("Nodes that have completed and run again: order, file").waitFor()
 		await dialog.getByText("For other inputs start a new one.").waitFor() // nobody can fork this run here
 		await dialog.getByRole("button", { name: "Redrive the node", exact: true }).click()

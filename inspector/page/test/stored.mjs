@@ -77,7 +77,7 @@ export const stored = {
 		const note = page.getByRole("note", { name: "What you can do" })
 		await note.getByText("The run waits for 2 answers.").waitFor()
 		let list = await steps(page)
-		assert.match(list[0], /^Answer here: cfo, legal\. The store keeps the answer until a process continues the run\.$/) // the service cannot perform purchases
+		assert.match(list[0], /^Answer here: cfo, legal\. The answer waits in the store for a process\.$/) // the service cannot perform purchases
 		assert.match(list[1], /^Or start a service that has the workflow purchase \(version [0-9a-f]{12}\): it continues the run by itself\./)
 		await note.getByRole("link", { name: "legal" }).click()
 		const panel = page.getByRole("complementary", { name: "Node" })
