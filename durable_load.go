@@ -688,7 +688,7 @@ func (d *durable) countTaken(back *takenBack) {
 	back.undone = nil
 }
 
-// takeBackMore adds records to those that the next transaction removes.
+// takeBackMore adds records to the list of records that the next transaction removes.
 func (d *durable) takeBackMore(more *takenBack) {
 	if len(more.keys)+len(more.counts) == 0 || d.failed != nil {
 		return

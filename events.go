@@ -284,7 +284,7 @@ func (l *eventLog) goOn(old *eventLog) {
 }
 
 // earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains
-// the log. If the snapshot comes from a file or a store, the log is that of the Runner's run with the same id, if there is one.
+// the log. If the snapshot comes from a file or a store, the log is the log of the Runner's run with the same id, if there is one.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log

@@ -672,7 +672,7 @@ func (r *Run) failUndos(runs []*Run, err error) {
 	}
 }
 
-// setUndosBack resets compensations to their states in the store: those of a run that has lost its store, and those of its nested runs.
+// setUndosBack resets the compensations of a run that has lost its store, and of its nested runs, to their states in the store.
 func (r *Run) setUndosBack() {
 	if r.undo != nil {
 		r.undo.failed, r.undo.reported = nil, nil

@@ -18,7 +18,7 @@ import (
 // taken and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another
 // one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// A Snapshot also contains the nodes inside composites, at any depth, but only those of the composite's last attempt. For a loop it contains the
+// A Snapshot also contains the nodes inside composites, at any depth, but only the nodes of the composite's last attempt. For a loop it contains the
 // nodes of the current iteration, and the output of the previous iteration. It contains earlier iterations only if their nodes may have to be
 // undone. It contains the nodes inside an expanded node, but not the node's graph, see [Expand].
 //

@@ -32,7 +32,7 @@ func (x *line) queueFor(token bool) int {
 }
 
 // crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and the
-// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except those that wait
+// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that wait
 // in the line of their key. It waits in the line of one group. So when n nodes move from one line to another, only a few crowds are moved.
 type crowd struct {
 	lines  []int32 // the lines that all nodes of the crowd must pass: the key's line for a bunch (if the key has a limit), the groups' lines for a throng

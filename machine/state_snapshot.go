@@ -100,7 +100,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	return (*State)(s), nil
 }
 
-// resumeGates restores the order of the gates: first those that were handed out and not reported, then those that were not handed out.
+// resumeGates restores the order of the gates: first the gates that were handed out and not reported, then the gates that were not handed out.
 func (s *Locked) resumeGates(gates []Ref) {
 	var rest []Ref
 	for _, r := range gates {

@@ -204,7 +204,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 	return len(runs), err
 }
 
-// enqueueAll inserts jobs for those of the runs that can continue without a signal.
+// enqueueAll inserts jobs for the runs that can continue without a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
 		if err := c.goOn(ctx, tx, run); err != nil && !errors.Is(err, store.ErrUnknownRun) {

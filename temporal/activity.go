@@ -89,7 +89,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, beside)
 }
 
-// functionOf returns the config and the node's own function for a call of the step. If the parameter "undoes" is true, it returns those of the
+// functionOf returns the config and the node's own function for a call of the step. If the parameter "undoes" is true, it returns the config and the function of the
 // compensation. The result "do" is nil if the worker's step function performs the call.
 func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	switch {

@@ -199,7 +199,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	return fmt.Errorf(format, args...)
 }
 
-// Run runs a pipeline and returns its result. The options are those of [kahn.Execute], for example inputs, a store or limits.
+// Run runs a pipeline and returns its result. It takes the options of [kahn.Execute], for example inputs, a store or limits.
 //
 // Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did not
 // begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output returns

@@ -99,7 +99,7 @@ func (w *Writer) Is(key string, b bool) {
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as that of package json, which writes no exponent
+// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as the text of package json, which writes no exponent
 // for numbers in the range of durations.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)

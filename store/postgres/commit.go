@@ -220,7 +220,7 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes staged commits. Its statement has the parts that the parameter "parts" contains, and those that the commits need. It returns two
+// execute writes staged commits. Its statement has the parts that the parameter "parts" contains, and the parts that the commits need. It returns two
 // sets of run numbers: the runs whose commits were written, and the runs whose commits were left out because another transaction had locked the run.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns

@@ -98,7 +98,7 @@ func collides(err error) bool {
 //
 // PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the transaction
 // shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for example by id. The
-// call has no timeout other than that of the context.
+// call has no timeout other than the context's.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if err = errors.Join(q.Check(), s.check(ctx)); err == nil && storable(run) {
 		// The posting statement begins after the lock is taken, so it sees the requests of other transactions.

@@ -148,7 +148,7 @@ func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *s
 	n.hashes, n.values, n.records = append(n.hashes, bytesOrNull(c.Hash)), append(n.values, bytesOrNull(c.Value)), append(n.records, bytesOrNull(c.Record))
 }
 
-// nodeRow receives the row of a node. Its columns are those of nodeColumns except "run". All are NULL if there is no node.
+// nodeRow receives the row of a node. It has the columns of nodeColumns except "run". All are NULL if there is no node.
 type nodeRow struct {
 	node, attempt, resolved, required *int32
 	terminal, queued, completed       *bool
