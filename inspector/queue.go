@@ -35,8 +35,14 @@ type queues struct {
 // to count many runs for each request.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.
+// unclaimable returns the queues that no live process serves, sorted, and their numbers of runs without the runs that this process performs.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
+	list, err := h.unserved(ctx)
+	return h.withoutOwn(list), err
+}
+
+// unserved returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.
+func (h *handler) unserved(ctx context.Context) ([]store.QueueState, error) {
 	from, ok := h.Store.(store.QueueStore)
 	if !ok {
 		return nil, nil
@@ -54,7 +60,7 @@ func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 		x.at, x.list = time.Now(), list
 		x.mu.Unlock()
 	}
-	return h.withoutOwn(list), nil
+	return list, nil
 }
 
 // withoutOwn subtracts the runs that this process performs from the number of runs of each queue, and drops the queues in which no run is

@@ -110,7 +110,7 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 		s.events, err = store.OpenEvents(ctx, events, id)
 	}
 	if err == nil {
-		s.unclaimable, err = h.unclaimable(ctx)
+		s.unclaimable, err = h.unserved(ctx)
 	}
 	if err == nil {
 		s.line, err = h.storedLineOf(ctx, s.row)

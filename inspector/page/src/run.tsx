@@ -69,11 +69,12 @@ export function RunView({ id }: { id: string }) {
 		return () => clearInterval(timer)
 	}, [model, atWork, row?.stored])
 	const foretold = row?.remaining_ms !== undefined && row.status === "running"
+	const every = row?.late_ms === undefined ? Math.min(Math.max(row?.remaining_ms ?? 0, 1000), forecastEvery) : forecastEvery
 	useEffect(() => { // when a step takes longer than expected, only a new forecast says so
 		if (!foretold) return
-		const timer = setInterval(() => void model.readRow(), forecastEvery)
+		const timer = setInterval(() => void model.readRow(), every)
 		return () => clearInterval(timer)
-	}, [model, foretold])
+	}, [model, foretold, every])
 	useEffect(() => { if (row) announced.value = texts.runIs(row.status, failedAgain(row), redrivenText(row)) }, [row?.status])
 	useEffect(() => shortcut(e => {
 		const tab = tabs.find(t => t[2] === e.key), { node, inside } = route.peek()

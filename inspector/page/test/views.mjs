@@ -334,7 +334,7 @@ export const views = {
 		assert.equal(await page.getByRole("button", { name: "Redrive", exact: true }).count(), 0)
 		await page.getByRole("button", { name: "Continue here" }).click()
 		const dialog = page.getByRole("dialog")
-		await dialog.getByText("This process continues the run").waitFor()
+		await dialog.getByText("This process performs the rest of the run").waitFor()
 		assert.equal(await dialog.getByLabel("Reason").count(), 0) // nothing would keep it
 		await dialog.getByRole("button", { name: "Continue here" }).click()
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
