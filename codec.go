@@ -569,7 +569,7 @@ func (t types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
 	return nil
 }
 
-// fill sets an element of a list or map from its form.
+// fill decodes data, and sets v, an element of a list or map, to the result.
 func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error

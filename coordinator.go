@@ -750,7 +750,7 @@ func (a *asking) asksFor(id string) {
 	}
 }
 
-// The method reads records that the output of a failed node was read.
+// The method `reads` records that the output of a failed node was read.
 func (a *asking) reads(id string) {
 	if a != nil {
 		a.read(id)

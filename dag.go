@@ -582,7 +582,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	return p, n.seen, err
 }
 
-// The method of reports whether the graph still has the settings s.
+// The method `of` reports whether the graph still has the settings s.
 func (s *settings) of(g *Graph) bool {
 	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
@@ -593,7 +593,7 @@ func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// The method or returns a copy of d in which the fields of outer replace the zero fields.
+// The method `or` returns a copy of d in which the fields of outer replace the zero fields.
 func (d Defaults) or(outer *Defaults) Defaults {
 	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
 	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)

@@ -775,7 +775,7 @@ func (w *worker) endWait(failed bool) {
 	}
 }
 
-// admit lets waiting attempts end, in their order, while there is room.
+// admit lets the first attempts in d.line end, as long as the outbox has room for them. Their steps have returned.
 func (d *durable) admit() {
 	for len(d.line) > 0 {
 		e := d.line[0]

@@ -126,7 +126,7 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store has not received yet to c, the commit that ends the run. It also refuses the requests that could not be read
+// end adds to c, the commit that ends the run, the answers that the store has not received yet. It also refuses the requests that could not be read
 // and that were posted before one of those answered requests, since a run that ends refuses all requests that are still waiting.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {

@@ -371,7 +371,7 @@ func (r *Run) memoPath(ref machine.Ref) string {
 	return r.path(ref)
 }
 
-// The method with returns the key of a step's output. The parameter reads lists the inputs that the step has read.
+// The method `with` returns the key of a step's output. The parameter reads lists the inputs that the step has read.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -574,7 +574,7 @@ func (r *Run) seenBy(kind string) {
 	}
 }
 
-// The method depends is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more
+// The method `depends` is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more
 // than their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {

@@ -374,7 +374,7 @@ func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	return r.plan.doubles[ref].undo
 }
 
-// The method names reports whether Mocks, Undos or Unmock contains the path of a node inside a composite.
+// The method `names` reports whether Mocks, Undos or Unmock contains the path of a node inside a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {

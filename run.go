@@ -347,7 +347,7 @@ var callerGone = &stopCause{ErrGoexit, context.Canceled}
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
-	if r.stage >= stageRunning { // the run has ended, or will end, without having begun
+	if r.stage >= stageRunning { // openUnbegun was called first: the run ends without having begun
 		s.Unlock()
 		return false
 	}

@@ -162,7 +162,7 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// The method reverses is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes
+// The method `reverses` is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes
 // must be undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
 // other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes only these nodes, whatever
 // its status is, since failures of items concern only their map.
@@ -277,7 +277,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// The method taken records that it is the turn of a node whose undo began before the run was resumed. It does nothing for any other node.
+// The method `taken` records that it is the turn of a node whose undo began before the run was resumed. It does nothing for any other node.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -352,7 +352,7 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// The method rules returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. For such an
+// The method `rules` returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. For such an
 // attempt the method returns a compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
@@ -457,7 +457,7 @@ func (u *undo) leave() {
 	by.undo.active = slices.DeleteFunc(by.undo.active, func(other *undo) bool { return other == u })
 }
 
-// The method returned ends an attempt whose compensation has returned.
+// The method `returned` ends an attempt whose compensation has returned.
 func (u *undo) returned(step *Step, err error) {
 	step.returned()
 	if err == nil {
@@ -523,7 +523,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r.release(now)
 }
 
-// The method failed handles a failed attempt: it begins a backoff before another attempt, or gives up.
+// The method `failed` handles a failed attempt: it begins a backoff before another attempt, or gives up.
 func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
 	policy := u.rules().policy()
 	delay, refused := policy.next(int(u.attempts-u.cut), kind, facts.hint(), random)
@@ -595,7 +595,7 @@ func (u *undo) note() *writing {
 // isUndoing reports whether the outermost run undoes its nodes or has undone them. If so, the run's Timeout does not apply.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// The method over ends the node's turn. If it was the last turn in the run, the method calls undoing.then, unless that is nil.
+// The method `over` ends the node's turn. If it was the last turn in the run, the method calls undoing.then, unless that is nil.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -819,7 +819,7 @@ func (h *manual) undo(x undoCall) {
 	h.begun = append(h.begun, x.step)
 }
 
-// The method answered ends an attempt to undo a node after the host has reported the result of the attempt.
+// The method `answered` ends an attempt to undo a node after the host has reported the result of the attempt.
 func (u *undo) answered(step *Step, res attemptResult) {
 	err := res.err
 	switch {

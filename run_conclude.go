@@ -652,7 +652,7 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// The method saves reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the
+// The method `saves` reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the
 // process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)

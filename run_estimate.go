@@ -185,7 +185,7 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 	return x, true
 }
 
-// The method own returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The
+// The method `own` returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The
 // estimate is the rank of the node minus the largest rank of its successors.
 func (o *outlook) own(at place) (left int64, known bool) {
 	r, ref := at.run, at.ref
@@ -203,7 +203,7 @@ func (o *outlook) own(at place) (left int64, known bool) {
 	return left, true
 }
 
-// The method expects reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
+// The method `expects` reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
 func (r *Run) expects(ref machine.Ref) bool {
 	switch p := r.plan; {
 	case p.estimates != nil || p.node(ref).Estimate > 0:

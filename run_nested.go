@@ -223,7 +223,7 @@ func (r *Run) childLeft() {
 	}
 }
 
-// The method returned concludes the composite of an ended nested run.
+// The method `returned` concludes the composite of an ended nested run.
 func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
 	r.st.Lock()
@@ -320,7 +320,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// The method given returns a root input. If `noted` is set, a memo must record the read, see sights.
+// The method `given` returns a root input. If `noted` is set, a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true

@@ -348,7 +348,9 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // needed if the node is a loop that pauses, since a run that is being left may already be suspended while its last record is still unwritten
+	// A loop that pauses needs no worker, so a run that is being left may be suspended already. Until the run's last record is written,
+	// this alarm can still ring, and the run then continues.
+	r.wake(now)
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}

@@ -203,7 +203,8 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText is the greatest length, in bytes, of a Shared.Name, and of a key or a group in the name of a limit.
+// maxGrantText is the greatest length, in bytes, of a Shared.Name. It is also the greatest length of a key or a group's name that becomes part of
+// the name of a limit in the store as it is; limitName replaces a longer one by its digest.
 const maxGrantText = 200
 
 // extend connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such bound,

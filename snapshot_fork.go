@@ -347,7 +347,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is no longer known, since Loop.Collect does not keep it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
-		case !in.Due.IsZero(): // the loop pauses before an iteration, so the named nodes have not run yet
+		case !in.Due.IsZero(): // the loop pauses before an iteration, in which no node has run yet
 			for i, rest := range rests {
 				if !inner.leads(names[i]) {
 					return nil, unknown(rest)

@@ -583,7 +583,7 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// The method performed returns the run that continues and in which the paths of nodes, relative to h, begin with the prefix. It returns nil if
+// The method `performed` returns the run that continues and in which the paths of nodes, relative to h, begin with the prefix. It returns nil if
 // there is none.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {

@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// The method over returns the time of e divided by the time of other: the median over the rounds.
+// The method `over` returns the time of e divided by the time of other: the median over the rounds.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// The method more returns the ns per node that e takes in addition to the time of other: the median over the rounds.
+// The method `more` returns the ns per node that e takes in addition to the time of other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }

@@ -98,7 +98,7 @@ func heap() float64 {
 	return float64(s.HeapAlloc)
 }
 
-// The method with returns a contestant that runs with the given number of threads.
+// The method `with` returns a contestant that runs with the given number of threads.
 func (c contestant) with(threads int) contestant {
 	prepare := c.prepare
 	return contestant{fmt.Sprintf("%s, %d", c.name, threads), func(j job) (func() error, error) {

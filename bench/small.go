@@ -29,7 +29,7 @@ func sized(n int) *shape {
 	return layered(n)
 }
 
-// The method once returns a copy of c that builds and compiles its graph before every run.
+// The method `once` returns a copy of c that builds and compiles its graph before every run.
 func (c contestant) once() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		return func() error {
@@ -155,10 +155,10 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 	return ok, nil
 }
 
-// A run of a prepared graph may take as long as errgroup and channels, or 1.7 times as long if the graph has a single node. A graph that is built
-// for one run may also take as long as errgroup and channels, but no measured ratio meets this budget. With three nodes or more kahn should
-// also be faster than the libraries; -check does not test this. The field `measured` is the ratio on two idle cores, including the garbage collector.
-// On busy cores the goroutines of errgroup lose more time than kahn's workers.
+// A run of a prepared graph may take as long as errgroup and channels, or 1.7 times as long if the graph has a single node. A graph that is built for
+// one run may also take as long as errgroup and channels, but no measured ratio meets this budget. If a graph has three nodes or more, kahn should
+// also be faster than the other libraries for graphs; -check does not test this. The field `measured` is the ratio on two idle cores, including the
+// garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}

@@ -177,7 +177,7 @@ func (r *record[T]) show(e *encoder, from *T) Value {
 	return v
 }
 
-// The method without returns a copy of the record without the named fields.
+// The method `without` returns a copy of the record without the named fields.
 func (r *record[T]) without(names ...string) *record[T] {
 	has := func(name string) bool {
 		for _, n := range names {

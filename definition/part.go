@@ -132,7 +132,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	}
 }
 
-// The method leaves reports whether a problem of the part that was read is also a problem of the whole document.
+// The method `leaves` reports whether a problem of the part that was read is also a problem of the whole document.
 func (l *loss) leaves(err error) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -192,7 +192,7 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// The method closes reports whether the error names a cycle and the document has the closing edge at the index that the error names.
+// The method `closes` reports whether the error names a cycle and the document has the closing edge at the index that the error names.
 // The document may have another edge at that index, since the indices in the error do not count edges that could not be read.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem

@@ -113,7 +113,7 @@ func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }
 
-// The method at returns the first member with the key. The member always exists, because the schema belongs to this
+// The method `at` returns the first member with the key. The member always exists, because the schema belongs to this
 // package.
 func (v *Value) at(key string) *Value { return members(v, key)[0] }
 

@@ -315,7 +315,8 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		if s.net.losers && w&wordCount != 0 {
 			defer s.supersede(r)
 		}
-		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges the inputs later, once the node has its slot
+		// A State that a Run drives has admits set. The Run judges the inputs of a node with FlagAdmit once the node has its slot.
+		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits {
 			s.words[r] |= WordChecking
 			s.busy++
 			s.EvaluateInline(r)

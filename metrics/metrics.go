@@ -62,7 +62,7 @@ func (m *Metrics) Options() []kahn.Option {
 	})}
 }
 
-// The method around counts a run as active.
+// The method `around` counts a run as active.
 func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	m := x.m
 	m.mu.Lock()

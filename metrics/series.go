@@ -63,7 +63,7 @@ type series struct {
 	buckets [len(bounds)]uint64 // by bound: the number of durations up to this bound and above the previous bound
 }
 
-// The method of returns a series, and creates it if there is none. The caller holds m.mu.
+// The method `of` returns a series, and creates it if there is none. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]
@@ -93,7 +93,7 @@ type labelled struct {
 	series
 }
 
-// The method all returns copies of the series, sorted.
+// The method `all` returns copies of the series, sorted.
 func (m *Metrics) all() []labelled {
 	m.mu.Lock()
 	defer m.mu.Unlock()

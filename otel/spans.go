@@ -47,7 +47,7 @@ type nodeSpan struct {
 // spansKey is the context key under which steps find the run's spans.
 type spansKey struct{}
 
-// The method around begins the span of a run.
+// The method `around` begins the span of a run.
 func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	var links []trace.Link
 	if last := t.lives.Last(ctx, r.ID()); last.IsValid() {
@@ -106,7 +106,7 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// The method end ends the spans of the nodes that still wait when the run ends, or whose attempts were abandoned.
+// The method `end` ends the spans of the nodes that still wait when the run ends, or whose attempts were abandoned.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt that begins its span, so the span may not exist yet
@@ -134,7 +134,7 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// The method at returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. The
+// The method `at` returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. The
 // parameter first is true if the node's first attempt begins. If the entry already had a first attempt, a new attempt of the composite around the
 // node has begun, so the method creates a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
@@ -341,7 +341,7 @@ func firstLine(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// The method node ends the span of a node that has ended.
+// The method `node` ends the span of a node that has ended.
 func (t *Telemetry) node(n kahn.NodeResult) {
 	found, ok := t.runs.Load(n.RunID)
 	if !ok {

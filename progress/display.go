@@ -27,14 +27,14 @@ const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows: one run, or the runs of a group. The display holds its lock while it calls the methods.
 type picture interface {
-	// The method of returns the state of the run to which an event belongs.
+	// The method `of` returns the state of the run to which an event belongs.
 	of(e event.Event) *state
 	// record adds an event to the picture. The method line returns the log line of the event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
 	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.
 	itemsLine(e event.Event) string
-	// The method above returns new rows that stay on the screen above the picture. It returns each row once.
+	// The method `above` returns new rows that stay on the screen above the picture. It returns each row once.
 	above(width, height int) []row
 	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished, frame returns fewer than height rows, since
 	// the cursor needs a line.

@@ -123,7 +123,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// The method at returns the time that a picture shows: now, or an earlier time while no process performs the run.
+// The method `at` returns the time that a picture shows: now, or an earlier time while no process performs the run.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:

@@ -77,7 +77,7 @@ func (r *runs) begin(m *member) {
 	r.byID[m.id] = m
 }
 
-// The method left removes a life that is over because the run is suspended or was left. If the run has ended, the method does nothing.
+// The method `left` removes a life that is over because the run is suspended or was left. If the run has ended, the method does nothing.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
 // remove removes a life that is over, and counts its run under the given status.
@@ -162,7 +162,7 @@ func (r *runs) summary() string {
 	return text
 }
 
-// The method above returns the last frames of the runs that have ended or were left.
+// The method `above` returns the last frames of the runs that have ended or were left.
 func (r *runs) above(width, height int) (rows []row) {
 	for _, m := range r.ended {
 		rows = append(rows, m.part(m.now, width, height)...)

@@ -159,7 +159,7 @@ func (s *state) inheritInside(of composite) {
 	}
 }
 
-// The method text returns a description of the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
+// The method `text` returns a description of the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
 func (in *inside) text(now time.Time, life int) string {
 	perSecond := in.perSecond(now, life)
 	return in.describe(perSecond, in.left(perSecond, life))
@@ -205,7 +205,7 @@ func (in *inside) perSecond(now time.Time, life int) float64 {
 	return in.pace.of(now, in.done)
 }
 
-// The method left estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of
+// The method `left` estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of
 // an item. It returns 0 if both are unknown, and while the whole run waits.
 func (in *inside) left(perSecond float64, life int) time.Duration {
 	open := in.total - in.done
@@ -225,8 +225,8 @@ func saturated(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// itemsText returns one description of the items of all maps that are not inside other maps. It returns "" if there are no such maps. The remaining
-// time is the longest remaining time of a map.
+// itemsText returns one description of the items of all maps that are not inside other maps. It returns "" if there are no such maps. The
+// description gives the remaining time of the map that needs longest.
 func (s *state) itemsText(now time.Time) string {
 	sum := inside{items: true}
 	perSecond, left, known := 0.0, time.Duration(0), true
@@ -280,7 +280,7 @@ func (p *pace) note(at time.Time, done int) {
 	*p = append(*p, moment{at, done})
 }
 
-// The method of returns how many nodes end per second, or 0 while this is unknown.
+// The method `of` returns how many nodes end per second, or 0 while this is unknown.
 func (p pace) of(now time.Time, done int) float64 {
 	if len(p) == 0 || now.Sub(p[0].at) < time.Second || done <= p[0].done {
 		return 0

@@ -194,7 +194,7 @@ func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	}
 }
 
-// The method undoes adds a node that is being undone to the running nodes.
+// The method `undoes` adds a node that is being undone to the running nodes.
 func (s *state) undoes(id string, attempt int, at time.Time) {
 	if s.undoing == nil {
 		s.undoing = map[string]*live{}
@@ -230,7 +230,7 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// The method around returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
+// The method `around` returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
 // reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put
 // the composite into s.live. When inherit reads the run, the composite may already have ended, although its end comes after the event. If so, the
 // method makes the composite running again.

@@ -88,7 +88,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// The method rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
+// The method `rests` waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
 // schedulerInterval at most. It returns false if the time passes first.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()

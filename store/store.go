@@ -261,8 +261,8 @@ var (
 // one by one to find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame,
 // the run fails.
 type ValueChecker interface {
-	// CheckValue returns an error that matches [ErrRejected] if the store can keep the value in no record. A [Codec] has encoded the value. After any
-	// other error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not
-	// keep or change the value.
+	// CheckValue returns an error that matches [ErrRejected] if the store can keep the value in no record. A [Codec] has encoded the value. If
+	// CheckValue returns any other error, the engine ignores the error and commits the value; Commit then shows whether the store accepts the value.
+	// CheckValue is called from several goroutines, and must not keep or change the value.
 	CheckValue(value json.RawMessage) error
 }

@@ -33,7 +33,7 @@ func Do1[A, T any](b *Block, id string, do func(context.Context, A) (T, error), 
 	})
 }
 
-// Do2 is [Do1] for a function of two values, which exist when all nodes that make them have completed.
+// Do2 is [Do1] for a function of two values. The node runs when the nodes that make these values have completed.
 func Do2[A, B, T any](b *Block, id string, do func(context.Context, A, B) (T, error), v1 Val[A], v2 Val[B]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2 := input(node, v1, 1), input(node, v2, 2)
@@ -50,7 +50,7 @@ func Do2[A, B, T any](b *Block, id string, do func(context.Context, A, B) (T, er
 	})
 }
 
-// Do3 is [Do1] for a function of three values, which exist when all nodes that make them have completed.
+// Do3 is [Do1] for a function of three values. The node runs when the nodes that make these values have completed.
 func Do3[A, B, C, T any](b *Block, id string, do func(context.Context, A, B, C) (T, error), v1 Val[A], v2 Val[B], v3 Val[C]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3)
@@ -71,7 +71,7 @@ func Do3[A, B, C, T any](b *Block, id string, do func(context.Context, A, B, C) 
 	})
 }
 
-// Do4 is [Do1] for a function of four values, which exist when all nodes that make them have completed.
+// Do4 is [Do1] for a function of four values. The node runs when the nodes that make these values have completed.
 func Do4[A, B, C, D, T any](b *Block, id string, do func(context.Context, A, B, C, D) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4)
@@ -96,7 +96,7 @@ func Do4[A, B, C, D, T any](b *Block, id string, do func(context.Context, A, B, 
 	})
 }
 
-// Do5 is [Do1] for a function of five values, which exist when all nodes that make them have completed.
+// Do5 is [Do1] for a function of five values. The node runs when the nodes that make these values have completed.
 func Do5[A, B, C, D, E, T any](b *Block, id string, do func(context.Context, A, B, C, D, E) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5)
@@ -125,7 +125,7 @@ func Do5[A, B, C, D, E, T any](b *Block, id string, do func(context.Context, A, 
 	})
 }
 
-// Do6 is [Do1] for a function of six values, which exist when all nodes that make them have completed.
+// Do6 is [Do1] for a function of six values. The node runs when the nodes that make these values have completed.
 func Do6[A, B, C, D, E, F, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6)
@@ -158,7 +158,7 @@ func Do6[A, B, C, D, E, F, T any](b *Block, id string, do func(context.Context, 
 	})
 }
 
-// Do7 is [Do1] for a function of seven values, which exist when all nodes that make them have completed.
+// Do7 is [Do1] for a function of seven values. The node runs when the nodes that make these values have completed.
 func Do7[A, B, C, D, E, F, G, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F, G) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F], v7 Val[G]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6, in7 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6), input(node, v7, 7)
@@ -195,7 +195,7 @@ func Do7[A, B, C, D, E, F, G, T any](b *Block, id string, do func(context.Contex
 	})
 }
 
-// Do8 is [Do1] for a function of eight values, which exist when all nodes that make them have completed.
+// Do8 is [Do1] for a function of eight values. The node runs when the nodes that make these values have completed.
 func Do8[A, B, C, D, E, F, G, H, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F, G, H) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F], v7 Val[G], v8 Val[H]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6, in7, in8 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6), input(node, v7, 7), input(node, v8, 8)

@@ -78,7 +78,7 @@ func (x *building) finish() {
 	x.finished = true
 }
 
-// The method over reports whether New has returned. If it has, over also adds a problem for the late call, with the id of the node or input
+// The method `over` reports whether New has returned. If it has, over also adds a problem for the late call, with the id of the node or input
 // that the call is about.
 func (x *building) over(id string) bool {
 	x.mu.Lock()

@@ -75,7 +75,7 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// The method without returns the problems in ps that are not in others. Vetting the tests of a definition reports the problems of the definition
+// The method `without` returns the problems in ps that are not in others. Vetting the tests of a definition reports the problems of the definition
 // again; this method removes them.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {

@@ -40,7 +40,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// The method made returns an error if a text that a template function has returned is too long. Without this limit functions in a loop could
+// The method `made` returns an error if a text that a template function has returned is too long. Without this limit functions in a loop could
 // double the length of a variable in each turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {

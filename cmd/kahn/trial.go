@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method try runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not
+// The method `try` runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not
 // tick: it jumps to the next time for which the run waits. The case fails if it takes longer than limit; 0 means no limit.
 func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
 	if limit > 0 {

@@ -83,7 +83,7 @@ func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	return set
 }
 
-// The method of returns the scope of a node, without its inputs.
+// The method `of` returns the scope of a node, without its inputs.
 func (s *scopes) of(at place, n *definition.Value) scope {
 	w := s.graphs[at.graph]
 	if w == nil {
@@ -287,7 +287,7 @@ func unreadOf(err error) unread {
 	return u
 }
 
-// The method below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the
+// The method `below` reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the
 // members of the object before the dot.
 func (u *unread) below(paths ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {

@@ -244,7 +244,7 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// The method within converts an offset in a text to a position in the file. If the text is escaped in the file, it returns the position at
+// The method `within` converts an offset in a text to a position in the file. If the text is escaped in the file, it returns the position at
 // which the text begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))

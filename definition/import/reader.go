@@ -183,7 +183,7 @@ func (r *reader) list(p place, each func(place)) {
 	}
 }
 
-// The method one reads a value or, if the value is a list, each item of the list.
+// The method `one` reads a value or, if the value is a list, each item of the list.
 func (r *reader) one(p place, each func(place)) {
 	if p.Type == definition.List {
 		r.list(p, each)

@@ -26,7 +26,7 @@ func linesOf(text string) lines {
 	return l
 }
 
-// The method at returns the position of a line and a column, both counted from 1.
+// The method `at` returns the position of a line and a column, both counted from 1.
 func (l *lines) at(line, column int) definition.Position {
 	if line < 1 || line > len(l.begins) {
 		return definition.Position{Line: line, Column: column}

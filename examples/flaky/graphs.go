@@ -16,7 +16,7 @@ const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
 	stallTimeout   = 300 * ms // the timeout of an attempt that the server lets hang
-	overallTimeout = 400 * ms // the node reviews has this time for all its attempts: enough for the first delay, but not for the second
+	overallTimeout = 400 * ms // the OverallTimeout of the node "reviews": the first delay fits into it, but both delays together do not
 	cancelGrace    = 400 * ms
 	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
