@@ -50,6 +50,9 @@ func (r *Run) FirstStarted() time.Time {
 	return began
 }
 
+// Stored reports whether the run has a store, as with the option [Durable]. A pending run may not be in its store yet.
+func (r *Run) Stored() bool { return r.cfg.store != nil }
+
 // Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes in composites, and omits
 // statuses without nodes. The first call on a running run counts all nodes. From then on the run updates the counts, so that the time for a call
 // does not depend on the size of the graph.
@@ -531,7 +534,7 @@ type SnapshotNode struct {
 
 // Nodes returns the snapshot's nodes for display. If p is the plan of the run, Nodes returns all nodes of the plan, in the order of declaration. The
 // error matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no
-// Kind, Label, Tier and origins. Their Skip contains only the kind and the message. The nodes are in the order of declaration or, in a snapshot from
+// Kind, Label, Tier and origins. Their Skip contains only the kind and the message. They are in the order of declaration or, if the snapshot is from
 // a store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
@@ -689,7 +692,7 @@ func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix stri
 	}
 }
 
-// The method shown returns the encoded value if there is one, and otherwise the value itself.
+// The method `shown` returns the encoded value if there is one, and otherwise the value itself.
 func (v *stored) shown() any {
 	if v.raw != nil {
 		return v.raw

@@ -63,15 +63,15 @@ func (h *handler) unserved(ctx context.Context) ([]store.QueueState, error) {
 	return list, nil
 }
 
-// withoutOwn subtracts the runs that this process performs from the number of runs of each queue, and drops the queues in which no run is
-// left.
+// withoutOwn subtracts the stored runs that this process performs from the number of runs of each queue, and drops the queues in which no run
+// is left.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil
 	}
 	own := map[store.Queue]int{}
 	for run := range h.Runner.Runs() {
-		if !over(run) {
+		if run.Stored() && run.Status() != kahn.RunPending && !over(run) {
 			own[store.Queue{Workflow: run.Name(), Plan: run.Plan().Hash()}]++
 		}
 	}

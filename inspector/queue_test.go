@@ -108,13 +108,16 @@ func TestUnclaimable(t *testing.T) {
 	}
 }
 
-// No live process serves a queue, but this process performs some of its runs. Those runs are not marked. The other runs of the queue are marked.
+// No live process serves a queue, but this process performs some of its runs. The list does not mark them. It marks the other runs of the queue,
+// and a run of the same graph that has no store does not change their number.
 func TestUnclaimableHere(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
 	run, err := x.rn.Start(t.Context(), x.graph, nil, kahn.RunID("own"), kahn.Durable(x.memory))
 	require.NoError(t, err)
 	_, err = run.WaitFor(t.Context(), "review", kahn.Suspended)
+	require.NoError(t, err)
+	_, err = x.rn.Start(t.Context(), x.graph, nil, kahn.RunID("without a store"))
 	require.NoError(t, err)
 	page := get[storedReply](x.desk, "api/v1/stored")
 	require.Equal(t, 1, page.UnclaimableRuns)

@@ -19,7 +19,7 @@ export const actions = {
 		await card.getByRole("button", { name: "Answer ship", exact: true }).click()
 		const done = ann.locator(".card.done", { hasText: run }) // in its place, so that no other card moves
 		await done.getByText(/answered ship at \d\d:/).waitFor()
-		await until("the badge", async () => (await badge()) === tasks - 1, 1000)
+		await until("the badge", async () => (await badge()) === tasks - 1)
 		await ann.waitForTimeout(1500) // the list is read again
 		await done.getByRole("link", { name: "Open the run" }).waitFor()
 		assert(Math.abs((await done.boundingBox()).height - before.height) < 0.1, `${(await done.boundingBox()).height} px high, and not ${before.height} px`) // the cards below it stay where they are

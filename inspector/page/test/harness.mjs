@@ -17,7 +17,7 @@ export const api = async (path, params) => (await fetch(`${base}api/v1/${path}?$
 
 export const link = (run, rest = "", at = base) => `${at}#/runs/${encodeURIComponent(run)}${rest}`
 
-export const until = async (what, check, patience = 10_000) => {
+export const until = async (what, check, patience = 30_000) => {
 	const end = Date.now() + patience
 	for (;;) {
 		const got = await check()
@@ -50,7 +50,7 @@ const watch = () => {
 // open opens a page. Errors on the page fail the scenario when close is called. If quiet is set, requests may fail.
 export const open = async (url, { width = 1280, height = 800, scheme = "light", user = "ann", quiet = false, motion = "no-preference" } = {}) => {
 	const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: motion, extraHTTPHeaders: { "X-User": user } })
-	context.setDefaultTimeout(10_000)
+	context.setDefaultTimeout(30_000)
 	const page = await context.newPage()
 	page.problems = []
 	page.on("pageerror", err => page.problems.push(err.message))

@@ -166,7 +166,7 @@ export const stored = {
 		page.problems.length = 0
 		const before = await count(), begun = Date.now()
 		await stage("waiting")
-		await until("one more", async () => (await count()) === before + 1, 3000)
+		await until("one more", async () => (await count()) === before + 1)
 		console.log(`   after ${Date.now() - begun} ms`)
 		await page.unroute("**/api/v1/info")
 		page.problems = page.problems.filter(p => !/503/.test(p))

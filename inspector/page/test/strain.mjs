@@ -11,7 +11,7 @@ const cutOff = async () => {
 		await fetch(`${server}/stage/cut`).catch(() => undefined)
 		await page.waitForTimeout(220)
 	}
-	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 15_000 })
+	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 45_000 })
 	await page.getByText("48 of 48 completed").waitFor()
 	await close(page)
 }
@@ -21,7 +21,7 @@ const buffered = async () => {
 	const page = await open(`${server}/buffered/#/runs/${run}`, { quiet: true })
 	await drawn(page, 48)
 	await page.getByText("Live updates do not arrive").waitFor()
-	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 15_000 })
+	await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 45_000 })
 	await page.keyboard.press("Escape")
 	await page.getByText("Live updates do not arrive").waitFor()
 	await page.getByRole("link", { name: run }).waitFor()
@@ -119,7 +119,7 @@ export const strain = {
 		const blank = await open("about:blank") // the timers of this page show how busy the machine is
 		const [lag, usual] = await Promise.all([lags(page), lags(blank)])
 		await close(blank)
-		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 20_000 })
+		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor({ timeout: 45_000 })
 		await page.getByText("11 of 11 completed").waitFor()
 		const { last } = await api("run", { run })
 		const late = list => list[Math.floor(list.length * 0.95)]
