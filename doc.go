@@ -53,7 +53,7 @@
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun], [LastSign]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
-//   - Continuing with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
+//   - Continuing with another version of a graph: [Adopt], [AdoptSnapshot], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
 //   - Many runs: [Runner], [Shared], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].

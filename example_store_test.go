@@ -248,6 +248,29 @@ func ExampleAdoptPreview() {
 	// [fetch] [log] <nil>
 }
 
+// A host that keeps the snapshots of its runs continues a run with a new version of its graph.
+func ExampleAdoptSnapshot() {
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.ID(), s.Config())
+		return nil, nil
+	}
+	version := func(model string) *kahn.Graph {
+		return (&kahn.Graph{Name: "letter"}).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"fetch"}},
+			kahn.Node{ID: "send", After: []string{"approve"}, Config: model})
+	}
+	res, err := kahn.Execute(context.Background(), version("by post"), step)
+	fmt.Println(res.Status, err)
+
+	adopt := kahn.AdoptSnapshot(res.Snapshot(), kahn.Request{Actor: "ann"})
+	res, err = kahn.Execute(context.Background(), version("by mail"), step, adopt, kahn.EarlySignals(map[string]any{"approve": "yes"}))
+	fmt.Println(res.Status, err)
+	// Output:
+	// fetch <nil>
+	// suspended <nil>
+	// send by mail
+	// completed <nil>
+}
+
 func ExampleReadRun() {
 	db := new(store.Memory)
 	var g kahn.Graph

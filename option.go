@@ -39,7 +39,7 @@ type config struct {
 	maxCrashes     int
 	ctxCancels     bool                                                // whether the end of the caller's context cancels a run with a store
 	reads          bool                                                // for ReadResult: the run performs nothing
-	adopts         *Adoption                                           // for Adopt, which sets it
+	adopts         *Adoption                                           // for Adopt and AdoptSnapshot: the adoption, which the restoration fills
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
 	listed         *store.Run                                          // the stored run as the caller found it in a list; nil if later changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request

@@ -749,7 +749,7 @@ func Fork(s *Snapshot, nodes ...string) Option {
 		if s == nil {
 			return fmt.Errorf("%w: Fork(nil)", ErrBadOption)
 		}
-		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nodes, nil, true
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork, c.adopts = s, false, nodes, nil, true, nil
 		return nil
 	})
 }

@@ -28,7 +28,7 @@ func Resume(s *Snapshot) Option {
 		if s == nil {
 			return fmt.Errorf("%w: Resume(nil)", ErrBadOption)
 		}
-		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nil, nil, false
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork, c.adopts = s, false, nil, nil, false, nil
 		return nil
 	})
 }
@@ -47,7 +47,7 @@ func Resume(s *Snapshot) Option {
 // [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
 func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
-		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, true, nodes, nil, false
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork, c.adopts = s, true, nodes, nil, false, nil
 		if q := asked(by); q != (Request{}) {
 			c.redrivenBy = &q
 		}

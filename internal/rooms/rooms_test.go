@@ -62,10 +62,10 @@ var walls = map[string]wall{
 	"events": {"vocabulary errors rules plan features step run snapshots host", `durable_commit.go:noteDelta
 		durable_commit.go:add durable_commit.go:show durable_commit.go:told durable.go:inTurn runner.go:Run`},
 	"snapshots": {"vocabulary errors rules plan features step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place durable.go:undone durable_commit.go:takeUndos
-		durable_load.go:holdStored durable_load.go:holdAnswers durable_load.go:keptEpoch durable_load.go:takeBack durable_load.go:takenBack durable_load.go:keep store.go:adopt
+		durable_load.go:holdStored durable_load.go:holdAnswers durable_load.go:keptEpoch durable_load.go:takeBack durable_load.go:takenBack durable_load.go:keep store_adopt.go:adopt
 		durable.go:isUntold inbox.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan features step run events snapshots host", "runner.go:ErrDuplicateRun"},
-	"host": {"vocabulary errors rules plan features step run events snapshots", `store.go:Adoption durable_lost.go:leftError durable.go:room
+	"host": {"vocabulary errors rules plan features step run events snapshots", `store_adopt.go:Adoption durable_lost.go:leftError durable.go:room
 		store.go:defaultLeaseTime history.go:History runner.go:IdempotencyStore runner.go:Runner runner_pool.go:pool
 		runner_pool.go:setup runner.go:given`},
 }
