@@ -79,7 +79,7 @@ const batchesVersion = "kahn.Batch"
 // its own.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
-	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
+	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.joins(a) }) {
 		return false
 	}
 	if !b.lingering {
@@ -87,6 +87,11 @@ func (x *interpreter) lingers() bool {
 		x.wait.AddFuture(workflow.NewTimer(x.ctx, linger), func(workflow.Future) { b.lingering, b.lingered = false, true })
 	}
 	return true
+}
+
+// joins reports whether an attempt may be performed in a batch.
+func (x *interpreter) joins(a *attempt) bool {
+	return x.workflowOf(a.step) == nil && x.isOfLargeMap(a.step.Path())
 }
 
 // isOfLargeMap reports whether a path leads into a large map, see Settings.MapChildren.

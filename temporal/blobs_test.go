@@ -191,7 +191,7 @@ func TestAttemptWithoutBlobs(t *testing.T) {
 			h.texts = textsIn(&cache{BlobStore: row.of}, nil, time.Millisecond)
 			h.given = &readOnce{Codec: h.texts.Codec}
 		}
-		h.plans[fingerprint(x.workflow.Plan)] = x.workflow.Plan
+		h.plans[idOf(x.workflow.Plan)] = x.workflow.Plan
 		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 			env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(h.step)
 		}

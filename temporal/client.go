@@ -103,7 +103,7 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	run, err := c.ExecuteWorkflow(ctx, o, w.workflowType(), in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
-		return w.attachTo(ctx, c, m)
+		return w.attachTo(ctx, c, in)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, err)
@@ -162,7 +162,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if _, err := kahn.NewCoordinator(w.Plan, time.Now(), opts...); err != nil {
 		return input{}, fmt.Errorf("kahn/temporal: %w", err)
 	}
-	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings, SearchAttributes: w.SearchAttributes}
+	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), WorkflowID: w.ID, Settings: w.Settings, SearchAttributes: w.SearchAttributes}
 	if f := w.Fire; f != nil {
 		payload, err := w.texts().Encode(f.Payload)
 		if err != nil {
@@ -177,7 +177,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 // key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program of a later
 // version finds the run. It also does not depend on SearchAttributes, which do not affect what the run does.
 func (in input) key() string {
-	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
+	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes = "", "", 0, false
 	data, err := json.Marshal(in)
 	if err != nil {
 		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // this is a bug, because all values of an input have a JSON form
@@ -186,15 +186,23 @@ func (in input) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same.
-func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, error) {
+// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. The plan of an adopted run is the plan
+// that it has now.
+func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run, error) {
 	about, err := c.DescribeWorkflowExecution(ctx, w.ID, "")
 	if err != nil {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, err)
 	}
 	var old memo
-	field := about.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoName]
-	if err := w.converter().FromPayload(field, &old); err != nil || old.Key != m.Key {
+	fields := about.GetWorkflowExecutionInfo().GetMemo().GetFields()
+	err = w.converter().FromPayload(fields[memoName], &old)
+	now := old.Plan
+	if adopted := fields[adoptedName]; err == nil && adopted != nil {
+		err = w.converter().FromPayload(adopted, &now)
+	}
+	same := now.Print == in.Plan.Print
+	in.Plan = old.Plan // the key is a hash of the plan with which the run began
+	if err != nil || !same || old.Key != in.key() {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started with another plan, other settings or other inputs", w.ID, kahn.ErrKeyConflict)
 	}
 	return Attach(c, w), nil

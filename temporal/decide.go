@@ -61,9 +61,9 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 	return reply, nil
 }
 
-// ErrImpure is matched by the error of a workflow task in which a function, declared as pure by Options.Pure, returned different results
-// for the same call.
-var ErrImpure = errors.New("a function that Options.Pure declares pure returned different results")
+// ErrImpure is matched by the error of a workflow task in which a function returned different results for the same call, although it must depend
+// only on its arguments: see Options.Pure and Kind.Workflow.
+var ErrImpure = errors.New("a function that must depend only on its arguments returned different results")
 
 // verified records which functions of plans a worker has called twice.
 type verified struct {

@@ -89,11 +89,11 @@ func TestServerMaps(t *testing.T) {
 
 type childOf struct{ id, run string }
 
-// childrenIn returns the child workflows in histories.
+// childrenIn returns the child workflows in histories that perform items.
 func childrenIn(all []*historypb.History) (list []childOf) {
 	for _, h := range all {
 		for _, e := range h.Events {
-			if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a != nil {
+			if a := e.GetChildWorkflowExecutionStartedEventAttributes(); a != nil && a.WorkflowType.Name == ItemsName {
 				list = append(list, childOf{a.WorkflowExecution.WorkflowId, a.WorkflowExecution.RunId})
 			}
 		}

@@ -46,6 +46,12 @@ type Kind struct {
 	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. A fairness key is cut
 	// after 64 bytes. Items of a map with their own concurrency keys have no fairness key.
 	FairByKey bool
+	// Workflow, if it is not nil, makes a child workflow of the host's own perform each attempt of the kind, in place of an activity: see
+	// [StepWorkflow]. The workflow of the run calls the function, also in each replay, so the result must depend only on the Step, and the function
+	// must change nothing. If two calls return different results, the workflow task fails with [ErrImpure]. An error of the function fails the node,
+	// which is not retried. A Do of the nodes and the worker's step function are not called. Local and the times above must not be set. Change
+	// Workflow only when all runs that began before the change have ended.
+	Workflow func(*kahn.Step) (StepWorkflow, error)
 }
 
 // workflowType returns the type of the workflows of a graph's runs.
@@ -129,18 +135,23 @@ func (x *interpreter) typed(s *kahn.Step) (t typed) {
 // maxFairnessKey bounds a fairness key, in bytes.
 const maxFairnessKey = 64
 
+// priority returns the priority of the tasks of an attempt.
+func (h *host) priority(t typed) sdk.Priority {
+	priority := h.Kinds[t.Kind].Priority
+	if t.Key != "" {
+		priority.FairnessKey = strings.ToValidUTF8(t.Key[:min(len(t.Key), maxFairnessKey)], "")
+	}
+	return priority
+}
+
 // performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal repeats the
 // activity; this does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the activity: the run
 // decides whether to perform the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
-	priority := k.Priority
-	if t.Key != "" {
-		priority.FairnessKey = strings.ToValidUTF8(t.Key[:min(len(t.Key), maxFairnessKey)], "")
-	}
 	return workflow.ActivityOptions{
 		TaskQueue: k.TaskQueue, ScheduleToStartTimeout: k.ScheduleToStart, StartToCloseTimeout: cmp.Or(k.StartToClose, forever), HeartbeatTimeout: cmp.Or(k.LostAfter, h.LostAfter),
-		WaitForCancellation: true, Summary: shorten(path, maxSummary), Priority: priority,
+		WaitForCancellation: true, Summary: shorten(path, maxSummary), Priority: h.priority(t),
 		RetryPolicy: &sdk.RetryPolicy{
 			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
 			NonRetryableErrorTypes: []string{"TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose", "PanicError"},
@@ -171,6 +182,9 @@ func (o Options) checkKinds() (errs []error) {
 		}
 		if k.LostAfter > 0 && k.LostAfter <= cmp.Or(o.Heartbeat, defaultHeartbeat) {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter of kind %q, %v, is not more than Heartbeat", kahn.ErrBadOption, name, k.LostAfter))
+		}
+		if k.Workflow != nil && (k.Local || k.LostAfter != 0 || k.StartToClose != 0 || k.ScheduleToStart != 0) {
+			errs = append(errs, fmt.Errorf("kahn/temporal: %w: Local, LostAfter, StartToClose and ScheduleToStart of kind %q are for activities, and a Workflow performs the kind", kahn.ErrBadOption, name))
 		}
 	}
 	return errs

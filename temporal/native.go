@@ -26,7 +26,7 @@ type Input struct{ input }
 // the workflow is the Name of the graph, or [Workflow].Type.
 func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	in, err := w.input(inputs)
-	in.RunID = ""
+	in.RunID, in.WorkflowID = "", ""
 	return Input{in}, err
 }
 
@@ -67,7 +67,7 @@ func (h *host) begun(id planID, version int, workflow string) begun {
 		version = machine.StateVersion
 	}
 	if id.Print != "" {
-		if p := h.plans[id.Print]; p != nil {
+		if p, err := h.plan(id); err == nil {
 			id.Name = p.Name()
 		}
 		return begun{Plan: id, StateVersion: version}

@@ -134,3 +134,24 @@ func TestExecuteChild(t *testing.T) {
 		}
 	}
 }
+
+// Two plans that differ only by their names are two plans.
+func TestPlansOfOneShape(t *testing.T) {
+	t.Parallel()
+	a, b := orders(""), orders("")
+	a.Name, b.Name = "a", "b"
+	plans := []*kahn.Plan{plan(t, a), plan(t, b)}
+	for _, p := range plans {
+		env := environment(t, Options{Plans: plans, Step: recordedStep})
+		env.RegisterDelayedCallback(func() { update(t, env, SignalUpdate, signalRequest{Gate: "ask", Value: []byte(`"no"`)}) }, time.Hour)
+		in, err := Workflow{Plan: p}.input(nil)
+		require.NoError(t, err)
+		env.ExecuteWorkflow(p.Name(), in)
+		require.NoError(t, env.GetWorkflowError())
+		var answer eventsAnswer
+		value, err := env.QueryWorkflow(EventsQuery, eventsRequest{})
+		require.NoError(t, err)
+		require.NoError(t, value.Get(&answer))
+		require.Equal(t, p.Name(), answer.Page.Workflow)
+	}
+}

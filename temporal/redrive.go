@@ -75,6 +75,9 @@ func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts 
 	w := r.of
 	w.TaskQueue = last.queue
 	o := w.startOptions(next, last.memo)
+	if next.Plan.Print != last.memo.Plan.Print {
+		o.Memo[adoptedName] = next.Plan
+	}
 	o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 	run, err := r.client.ExecuteWorkflow(ctx, o, last.of, next)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
@@ -144,7 +147,7 @@ func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	if e.out.Error != "" {
 		return next, &refusal{e.out.Error, ErrTooLarge}
 	}
-	next.Inputs, next.Fired, next.Beats, next.Snapshot, next.Redriving, next.Continued = nil, nil, nil, &e.out.Snapshot, what, e.in.Continued+1
+	next.Inputs, next.Fired, next.Beats, next.Adopting, next.Snapshot, next.Redriving, next.Continued = nil, nil, nil, nil, &e.out.Snapshot, what, e.in.Continued+1
 	next.Earlier = append(next.Earlier, e.execution)
 	t := w.texts()
 	from, err := next.Snapshot.open(t)

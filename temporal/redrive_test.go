@@ -179,7 +179,7 @@ func TestReplayOfCompensations(t *testing.T) {
 		o.Step, o.Plans = recordedStep, []*kahn.Plan{plan(t, r.graph(true))}
 		host := newHost(o)
 		host.MaxBytes, host.ContinueAfter, host.LostAfter = defaultMaxBytes, defaultContinueAfter, defaultLostAfter
-		host.plans[fingerprint(o.Plans[0])] = p
+		host.plans[idOf(o.Plans[0])] = p
 		replayer.RegisterWorkflowWithOptions(host.run, workflow.RegisterOptions{Name: WorkflowName})
 		err = replayer.ReplayWorkflowHistory(discard, h)
 		return a.list, err

@@ -25,11 +25,13 @@ type recorded struct {
 	graph    func(guard bool) *kahn.Graph
 	settings Settings
 	options  Options
-	// answers are given to gates when they wait; cancel cancels the run at that time.
-	answers map[string]any
-	cancel  bool
+	// answers are given to gates when they wait; cancel cancels the run at that time, and stop cancels the workflow in Temporal.
+	answers      map[string]any
+	cancel, stop bool
 	// redrive redrives the run after its end, as an operator does; may be nil.
 	redrive func(ctx context.Context, run *Run) (*Run, error)
+	// adopts is another version of the graph, to which an operator moves the run when it waits; may be nil.
+	adopts func(guard bool) *kahn.Graph
 }
 
 func recordedStep(_ context.Context, s *kahn.Step) (any, error) {
@@ -50,10 +52,14 @@ func recordedStep(_ context.Context, s *kahn.Step) (any, error) {
 
 var retried = &kahn.Retry{MaxAttempts: 3, InitialDelay: 20 * time.Millisecond}
 
+// shipsQueue is the task queue of the workflow "ship" in the recorded histories.
+const shipsQueue = "ships"
+
 var records = map[string]recorded{
 	"plain":  {graph: inNotation("flaky>b b>bad bad-!>catch bad>never b>d d~>e"), settings: Settings{DefaultRetry: retried, Limit: 2}},
 	"gates":  {graph: inNotation("a>ask ask-[yes]>b ask-[no]>c b>again c>again again{gate} ask{gate}"), answers: map[string]any{"ask": "yes", "again": 7.0}},
 	"cancel": {graph: inNotation("a>ask ask>b b>clean ask{gate} clean{clean}"), cancel: true},
+	"stop":   {graph: inNotation("a>ask ask>b b>clean ask{gate} clean{clean}"), stop: true},
 	"long":   {graph: inNotation("n0>n1 n1>n2 n2>n3 n3>n4 n4>n5 flaky>x x>y y>z"), settings: Settings{DefaultRetry: retried}, options: Options{ContinueAfter: 4}},
 	"nested": {graph: nested, settings: Settings{DefaultRetry: retried, KeyLimit: 1, Mode: kahn.Waves}, options: Options{Pure: true}},
 	"map": {graph: func(bool) *kahn.Graph {
@@ -78,6 +84,16 @@ var records = map[string]recorded{
 	}, settings: Settings{Limit: 1}, redrive: func(ctx context.Context, run *Run) (*Run, error) {
 		return run.Redrive(ctx, []string{"charge"}, kahn.Request{Actor: "ann"}, kahn.RepeatCompensations)
 	}},
+	// A workflow of the host, on a task queue of its own, performs a step in its second attempt.
+	"workflow": {graph: func(bool) *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "ship", Kind: "ship", After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"ship"}}, kahn.Node{ID: "c", After: []string{"b"}})
+	}, settings: Settings{DefaultRetry: retried}, options: Options{ContinueAfter: 3, Kinds: map[string]Kind{"ship": {
+		TaskQueue: shipsQueue, Workflow: func(s *kahn.Step) (StepWorkflow, error) {
+			return StepWorkflow{Type: "ship", Args: []any{parcel{Order: "17", Label: fmt.Sprint(s.Attempt())}}}, nil
+		},
+	}}}},
+	"adopt": {graph: func(bool) *kahn.Graph { return letters("small", kahn.Node{ID: "old", After: []string{"fetch"}}) }, adopts: func(bool) *kahn.Graph { return letters("large", kahn.Node{ID: "new"}) },
+		answers: map[string]any{"approve": "yes"}},
 	"guard": {graph: func(guard bool) *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, When: func(kahn.View) (bool, error) { return guard, nil }},
 			kahn.Node{ID: "c", After: []string{"a"}})
@@ -132,12 +148,15 @@ func replay(t *testing.T, name string, guard bool) (files int, err error) {
 	}
 	o := r.options
 	o.Step, o.Plans = recordedStep, []*kahn.Plan{plan(t, r.graph(guard))}
+	if r.adopts != nil {
+		o.Plans = append(o.Plans, plan(t, r.adopts(guard)))
+	}
 	found, err := filepath.Glob(filepath.Join("testdata", "histories", name+"-*.json"))
 	require.NoError(t, err)
-	require.NotEmpty(t, found, name)
 	named, err := filepath.Glob(filepath.Join("testdata", "histories", namedHistories, name+"-*.json"))
 	require.NoError(t, err)
 	found = append(found, named...)
+	require.NotEmpty(t, found, name)
 	for _, file := range found {
 		replayer, err := o.Replayer()
 		require.NoError(t, err)

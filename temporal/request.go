@@ -60,6 +60,8 @@ func (x *interpreter) handle() error {
 			workflow.UpdateHandlerOptions{Validator: func(r signalRequest) error { return encodeRefusal(x.checkSignal(r)) }}),
 		workflow.SetUpdateHandlerWithOptions(x.ctx, StopUpdate, func(_ workflow.Context, r stopRequest) error { return x.request(func() error { return x.stopBy(r) }) },
 			workflow.UpdateHandlerOptions{Validator: func(r stopRequest) error { return encodeRefusal(x.checkStop(r)) }}),
+		workflow.SetUpdateHandlerWithOptions(x.ctx, AdoptUpdate, func(_ workflow.Context, r adoptRequest) error { return x.request(func() error { return x.adopt(r) }) },
+			workflow.UpdateHandlerOptions{Validator: func(r adoptRequest) error { return encodeRefusal(x.checkAdopt(r)) }}),
 		workflow.SetQueryHandler(x.ctx, StateQuery, x.state),
 		workflow.SetQueryHandler(x.ctx, EventsQuery, x.events),
 		workflow.SetQueryHandler(x.ctx, SnapshotQuery, x.snapshot),
@@ -153,6 +155,7 @@ var refusals = []struct {
 	{"unknown gate", kahn.ErrUnknownGate}, {"answered", kahn.ErrAnswered}, {"choice", kahn.ErrChoice}, {"finished", kahn.ErrFinished},
 	{"signal conflict", kahn.ErrSignalConflict}, {"unknown node", kahn.ErrUnknownNode}, {"transition", kahn.ErrTransition},
 	{"bad value", kahn.ErrBadValue}, {"too large", ErrTooLarge},
+	{"unknown plan", ErrUnknownPlan}, {"graph changed", kahn.ErrGraphChanged}, {"missing input", kahn.ErrMissingInput},
 }
 
 func encodeRefusal(err error) error {

@@ -167,19 +167,30 @@ func TestServerHistories(t *testing.T) {
 	require.NoError(t, err)
 	dir := filepath.Join("testdata", "histories", namedHistories)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
+	serveShips(t, c, shipsQueue)
 	for name, r := range records {
 		o := r.options
+		if r.adopts != nil {
+			o.Plans = []*kahn.Plan{plan(t, r.adopts(true))}
+		}
 		o.Step = recordedStep
 		w := serve(t, c, plan(t, r.graph(true)), o)
 		w.Settings = r.settings
 		run, err := Start(t.Context(), c, w, nil)
 		require.NoError(t, err)
 		first := run.get.GetRunID()
-		for answered := 0; answered < len(r.answers) || r.cancel; {
+		if r.adopts != nil {
+			run = adoptWaiting(t, c, w, o.Plans[0])
+		}
+		for answered := 0; answered < len(r.answers) || r.cancel || r.stop; {
 			_, waits, err := run.Waiting(t.Context())
 			require.NoError(t, err)
 			if len(waits) > 0 && r.cancel {
 				require.NoError(t, run.Cancel(t.Context(), kahn.Request{}))
+				break
+			}
+			if len(waits) > 0 && r.stop {
+				require.NoError(t, c.CancelWorkflow(t.Context(), w.ID, ""))
 				break
 			}
 			for _, x := range waits {
@@ -406,4 +417,34 @@ func TestServerStoreRequests(t *testing.T) {
 		require.Equal(t, end.status, res.Status)
 		require.ErrorIs(t, end.ask(), kahn.ErrFinished)
 	}
+}
+
+// Temporal cancels a workflow long after its last event. The running steps still get the whole CancelGrace, and the history replays.
+func TestServerCancelLate(t *testing.T) {
+	c := dial(t)
+	begun, o := make(chan bool, 1), Options{}
+	o.Step = func(ctx context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "a" {
+			begun <- true
+			<-ctx.Done()
+			time.Sleep(300 * time.Millisecond) // the step cleans up
+		}
+		return s.ID(), nil
+	}
+	w := serve(t, c, plan(t, kahntest.Graph(t, "a>b b>clean clean{clean}")), o)
+	w.Settings.CancelGrace = 2 * time.Second
+	run, err := Start(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	first := run.get.GetRunID()
+	<-begun
+	time.Sleep(w.Settings.CancelGrace + time.Second) // nothing happens in the history
+	require.NoError(t, c.CancelWorkflow(t.Context(), w.ID, ""))
+	res, err := run.Wait(t.Context())
+	require.Error(t, err)
+	a, _ := res.Node("a")
+	require.Equal(t, []any{kahn.Completed, false}, []any{a.Status, a.Abandoned}, "%v", a.Err)
+	o.Plans = []*kahn.Plan{w.Plan}
+	replayer, err := o.Replayer()
+	require.NoError(t, err)
+	require.NoError(t, replayer.ReplayWorkflowHistory(discard, histories(t, c, w.ID, first)[0]))
 }

@@ -139,11 +139,11 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 			errs = append(errs, err)
 			continue
 		}
-		if path, ok := stepless(p); ok && o.Step == nil {
+		if path, ok := o.stepless(p); ok && o.Step == nil {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: node %q needs one", kahn.ErrNoStep, path))
 			continue
 		}
-		h.plans[fingerprint(p)] = p
+		h.plans[idOf(p)] = p
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -229,13 +229,13 @@ type attemptsOnly struct{ worker.Worker }
 
 func (attemptsOnly) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// stepless returns the path of a node that is a step without a Do.
-func stepless(p *kahn.Plan) (path string, ok bool) {
+// stepless returns the path of a node that is a step without a Do, and that no workflow performs.
+func (o Options) stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {
 		for r := range p.Declared() {
 			n := p.Node(r)
 			inline := n.Sub != nil || n.Test != nil || n.TestExpr != "" || n.Kind == kahn.KindTrigger || n.Kind == kahn.KindGate
-			if !inline && n.Do == nil && !n.Disabled {
+			if !inline && n.Do == nil && !n.Disabled && o.Kinds[n.Kind].Workflow == nil {
 				return prefix + n.ID, true
 			}
 		}
@@ -246,8 +246,8 @@ func stepless(p *kahn.Plan) (path string, ok bool) {
 // host is what a worker needs to perform runs and attempts.
 type host struct {
 	Options
-	plans map[string]*kahn.Plan // by fingerprint
-	cache *cache                // the cache of Options.Blobs; nil if there are no Blobs
+	plans map[planID]*kahn.Plan
+	cache *cache // the cache of Options.Blobs; nil if there are no Blobs
 	// stopAfter is the time after which a stopped worker leaves its running attempts; negative for a worker that the host made.
 	stopAfter time.Duration
 	texts     texts
@@ -256,7 +256,7 @@ type host struct {
 }
 
 func newHost(o Options) *host {
-	h := &host{Options: o, plans: map[string]*kahn.Plan{}, texts: textsIn(nil, o.Types, 0)}
+	h := &host{Options: o, plans: map[planID]*kahn.Plan{}, texts: textsIn(nil, o.Types, 0)}
 	if o.Blobs != nil {
 		h.cache = &cache{BlobStore: o.Blobs}
 		h.texts = textsIn(h.cache, o.Types, 0)
@@ -267,8 +267,13 @@ func newHost(o Options) *host {
 
 // plan returns the plan of a run.
 func (h *host) plan(id planID) (*kahn.Plan, error) {
-	if p := h.plans[id.Print]; p != nil {
+	if p := h.plans[id]; p != nil {
 		return p, nil
+	}
+	for _, p := range h.Plans {
+		if id.Name == "" && fingerprint(p) == id.Print { // a client may leave out the name
+			return p, nil
+		}
 	}
 	text := fmt.Sprintf("%q with the fingerprint %s", id.Name, id.Print)
 	for _, p := range h.Plans {

@@ -22,6 +22,7 @@ type input struct {
 	Plan         planID                     `json:"plan"`
 	StateVersion int                        `json:"state_version"` // the machine.StateVersion with which the run began; it stays the same until the run ends
 	RunID        string                     `json:"run_id"`
+	WorkflowID   string                     `json:"workflow_id,omitempty"` // begins the ids of child workflows; a replayer of the SDK does not know the workflow's id
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
@@ -33,6 +34,8 @@ type input struct {
 	Beats     beats   `json:"beats,omitempty"`
 	// Redriving is the redrive with which an execution continues a run that had ended, see Run.Redrive.
 	Redriving *redriving `json:"redriving,omitempty"`
+	// Adopting is set in the first execution with another version of the plan, see Run.Adopt.
+	Adopting *adopting `json:"adopting,omitempty"`
 	// Earlier lists the earlier executions of the workflow, for readers of their events.
 	Earlier []execution `json:"earlier,omitempty"`
 }
@@ -75,28 +78,30 @@ type interpreter struct {
 	wait    workflow.Selector
 	wake    workflow.Channel // has a message when an update has changed the run
 
-	calls   map[*kahn.Step]*attempt // the running attempts
-	begun   []*attempt              // the attempts that wait to be given to Temporal
-	bytes   int                     // the bytes of the calls that were given to Temporal since the last workflow task that a timer began
-	pausing bool                    // a timer will begin another workflow task
-	count   int                     // the number of attempts in this execution; a batch counts as one attempt
-	lost    map[string]int          // how often in a row workers were lost during attempts of a node, by path
-	beats   beats                   // the details of the last attempts' heartbeats, by path
-	room    room                    // the room in the snapshot for results
-	leaving bool                    // this execution has to end
-	full    bool                    // the run cannot continue as new
-	batches batches                 // attempts that child workflows perform
-	shown   kahn.RunStatus          // the value of the search attribute, if known
+	calls    map[*kahn.Step]*attempt // the running attempts
+	begun    []*attempt              // the attempts that wait to be given to Temporal
+	bytes    int                     // the bytes of the calls that were given to Temporal since the last workflow task that a timer began
+	pausing  bool                    // a timer will begin another workflow task
+	count    int                     // the number of attempts in this execution; a batch counts as one attempt
+	lost     map[string]int          // how often in a row workers were lost during attempts of a node, by path
+	beats    beats                   // the details of the last attempts' heartbeats, by path
+	room     room                    // the room in the snapshot for results
+	leaving  bool                    // this execution has to end
+	adopting *adoptRequest           // the plan with which the next execution continues; nil for the same plan
+	full     bool                    // the run cannot continue as new
+	batches  batches                 // attempts that child workflows perform
+	shown    kahn.RunStatus          // the value of the search attribute, if known
 
 	timer  workflow.CancelFunc // cancels the timer; nil if no timer is set
 	fires  time.Time           // when the timer fires
 	timers int                 // the number of the last timer; a timer with a lower number was replaced, and does nothing
 }
 
-// attempt is an attempt that an activity performs.
+// attempt is an attempt that an activity or a child workflow performs.
 type attempt struct {
 	step   *kahn.Step
-	data   json.RawMessage // the call; nil until it is written
+	data   json.RawMessage // the call, or the arguments of the child workflow; nil until it is written
+	by     *StepWorkflow   // the child workflow that performs the attempt; nil for an activity
 	cancel func()
 	asked  bool // the attempt was asked to stop
 	again  bool // the attempt runs again, because its worker was lost
@@ -141,7 +146,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		}
 		return nil, refuse(err)
 	}
-	if err := x.handle(); err != nil {
+	if err := errors.Join(x.handle(), in.Adopting.note(x.ctx, in.Plan)); err != nil {
 		return nil, refuse(err)
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
@@ -186,8 +191,11 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	opts := x.always()
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open(x.texts)
-		if in.Redriving != nil {
+		switch {
+		case in.Redriving != nil:
 			return append(opts, in.Redriving.options(from)...), err
+		case in.Adopting != nil:
+			return append(opts, in.Adopting.options(from)...), err
 		}
 		return append(opts, kahn.Resume(from)), err
 	}
@@ -257,9 +265,18 @@ func (x *interpreter) since(change string) bool {
 	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
 
+// graceVersion names the change that a cancellation by Temporal happens at the time of its arrival, so that running steps get the whole CancelGrace.
+// Before, it happened at the time of the event before it. Workflows with names existed when the change was made.
+const graceVersion = "kahn.Grace"
+
 // cancel cancels the run because Temporal asked for it.
 func (x *interpreter) cancel() {
 	x.heard = true
+	// A former version has begun no run in which a workflow performs a step. So such a run needs no record of the change. It must have none, since the SDK
+	// (1.48.0) cannot replay a record directly before the cancellation of a child workflow: it miscounts the events.
+	if x.hasWorkflows() || workflow.GetVersion(x.ctx, graceVersion, workflow.DefaultVersion, 1) == 1 {
+		x.c.Advance(workflow.Now(x.ctx))
+	}
 	_ = x.c.Run().Cancel() // the only error is that the run has ended
 }
 
@@ -297,10 +314,13 @@ func (x *interpreter) begin() {
 		for _, a := range together {
 			x.calls[a.step] = a
 		}
-		if n > 1 {
+		switch first := together[0]; {
+		case n > 1:
 			x.performBatch(together)
-		} else {
-			x.perform(together[0])
+		case first.by != nil:
+			x.performBy(first, *first.by)
+		default:
+			x.perform(first)
 		}
 	}
 	x.batches.lingered = false
@@ -321,7 +341,7 @@ func (x *interpreter) next() (n, size int) {
 			break
 		}
 	}
-	for n < len(x.begun) && x.isOfLargeMap(x.begun[n].step.Path()) && n < x.batches.most {
+	for n < len(x.begun) && x.joins(x.begun[n]) && n < x.batches.most {
 		if !x.written(n) {
 			continue
 		}
@@ -358,6 +378,14 @@ func (x *interpreter) queue() {
 // encode writes the call of an attempt. A call that has no JSON form, or is too long for the worker, fails its node.
 func (x *interpreter) encode(a *attempt) bool {
 	s := a.step
+	if f := x.workflowOf(s); f != nil {
+		if err := x.describe(a, f); err != nil {
+			x.report(s, kahn.Reply{Err: kahn.NoEffect(kahn.Permanent(err))}, nil)
+			return false
+		}
+		x.count++
+		return true
+	}
 	call := s.CallWithoutView()
 	if x.View {
 		call = s.Call()
@@ -506,10 +534,15 @@ func (x *interpreter) arm() {
 func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
 	if res.Status == kahn.RunSuspended { // the run was left
 		next := x.in
-		next.Inputs, next.Fired, next.Redriving, next.Snapshot, next.Continued, next.Beats = nil, nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
+		next.Inputs, next.Fired, next.Redriving, next.Adopting = nil, nil, nil, nil
+		next.Snapshot, next.Continued, next.Beats = snapshot, x.in.Continued+1, x.unfinishedBeats()
 		first, _ := x.c.Run().EventRange()
 		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
-		return nil, workflow.NewContinueAsNewError(x.ctx, workflow.GetInfo(x.ctx).WorkflowType.Name, next)
+		var o workflow.ContinueAsNewErrorOptions
+		if x.adopted(&next, res.Snapshot()) {
+			o.InitialVersioningBehavior = workflow.ContinueAsNewVersioningBehaviorAutoUpgrade // a pinned run leaves the version that lacks the plan
+		}
+		return nil, workflow.NewContinueAsNewErrorWithOptions(x.ctx, o, workflow.GetInfo(x.ctx).WorkflowType.Name, next)
 	}
 	x.show(res.Status)
 	out := &output{Status: res.Status, Rule: x.in.Settings.StatusRule, Snapshot: *snapshot}
