@@ -16,9 +16,9 @@
 //
 // The names by task:
 //
-//   - Workers: [NewWorker], [Options], [Kind]; [Registry] for a worker or a test environment of the SDK.
+//   - Workers: [NewWorker], [Options], [Kind], [StepWorkflow]; [Registry] for a worker or a test environment of the SDK.
 //   - Before deploying: [Check], [Options.Replayer], [ErrImpure].
-//   - Runs: [Execute], [Start], [Attach], [Workflow], [Settings], [Fire]; [Run] has the methods that answer, stop, redrive and read a run.
+//   - Runs: [Execute], [Start], [Attach], [Workflow], [Settings], [Fire]; [Run] has the methods that answer, stop, redrive, adopt and read a run.
 //   - Starting and answering runs without [Run]: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
 //   - Finding runs: [Store], [RegisterSearchAttributes], [WorkflowAttribute], [StatusAttribute].
 //

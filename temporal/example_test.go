@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
+	"time"
 
 	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/temporal"
@@ -54,6 +59,64 @@ func greet(ctx context.Context, plan *kahn.Plan, step kahn.StepFunc) error {
 	}
 	fmt.Println(res.Status, res.Output())
 	return nil
+}
+
+// A step that is a workflow of the host's own: it may wait for signals and timers, and call activities.
+func ExampleStepWorkflow() {
+	var g kahn.Graph
+	g.Name = "orders"
+	g.Add(kahn.Node{ID: "take", Kind: "take"}, kahn.Node{ID: "ship", Kind: "ship", In: []kahn.Edge{{From: "take", Param: "order"}}, Retry: kahn.Retry{MaxAttempts: 3}})
+	plan, err := g.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	options := temporal.Options{
+		Plans: []*kahn.Plan{plan},
+		Step:  func(context.Context, *kahn.Step) (any, error) { return "order 17", nil },
+		Kinds: map[string]temporal.Kind{"ship": {Workflow: func(s *kahn.Step) (temporal.StepWorkflow, error) {
+			order, err := kahn.Param[string](s, "order")
+			return temporal.StepWorkflow{Type: "Ship", Args: []any{order}}, err
+		}}},
+	}
+
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	if err := options.Register(env); err != nil {
+		log.Fatal(err)
+	}
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, order string) (string, error) {
+		err := workflow.Sleep(ctx, 24*time.Hour) // to the customer
+		fmt.Println("ships", order)
+		return "receipt", err
+	}, workflow.RegisterOptions{Name: "Ship"})
+	in, err := temporal.Workflow{Plan: plan}.Input(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	env.ExecuteWorkflow("orders", in)
+	fmt.Println(env.GetWorkflowError())
+	// Output:
+	// ships order 17
+	// <nil>
+}
+
+// An operator moves a waiting run to a new version of its plan. Unchanged nodes keep their results.
+func ExampleRun_Adopt() {
+	adopt := func(ctx context.Context, c client.Client, orderV2 *kahn.Plan) error {
+		run := temporal.Attach(c, temporal.Workflow{ID: "order-17", Plan: orderV2})
+		snapshot, err := run.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		preview, err := kahn.AdoptPreview(orderV2, snapshot)
+		if err != nil {
+			return err
+		}
+		fmt.Println("keeps", preview.Keep)
+		return run.Adopt(ctx, kahn.Request{Actor: "ann", Reason: "release 2"})
+	}
+	_ = adopt // it needs a service
 }
 
 func ExampleCheck() {
