@@ -278,7 +278,7 @@ func (d *durable) pending(at place) *pendingNode {
 // awaitsWrite counts ready nodes and ended nested runs that wait for a write before they are evaluated; `more` is added to the count. In a run with
 // one slot no attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
-	if r.unwritten += more; r.single != nil {
+	if r.rare().unwritten += more; r.single != nil {
 		r.single.unwritten += more
 	}
 }
@@ -518,7 +518,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
-	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
+	r.rare().stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 
 // descendants returns the runs nested in this run whose composites have not ended, outer runs before inner ones.

@@ -129,7 +129,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 		x = r.extra(ref)
 		r.disarmAttempt(ref)
 		r.armGrace(step, x)
-		r.ending = append(r.ending, stopOrder{step, cause})
+		r.rare().ending = append(r.ending, stopOrder{step, cause})
 	}
 }
 
@@ -172,7 +172,7 @@ func (r *Run) endLost(now int64) {
 		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}
 	}
 	r.verdict.cause = CauseStoreError
-	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}
+	r.rare().stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}
 }
 
 // setBack puts a node into its stored state.

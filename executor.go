@@ -136,6 +136,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served, attended: attended},
 		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
+		runRare:    &notRare,
 	}
 	r.manual = cfg.manual
 	if t := r.cfg.test; t != nil {
@@ -479,7 +480,7 @@ func (r *Run) followCaller() {
 			return
 		}
 		s.Lock()
-		r.unfollow = unfollow
+		r.rare().unfollow = unfollow
 		r.release(r.now()) // also concludes a run that has already ended
 	}()
 	err := contain(func() error {

@@ -225,7 +225,8 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	next := r.iterationRun(step, p.next, comp.before.last)
 	for _, f := range p.failed {
 		if !next.plan.declaresGroup(f.Group) {
-			next.failedGroups, _ = next.failedGroups.with(f)
+			failed, _ := next.failedGroups.with(f)
+			next.setFailedGroups(failed)
 		}
 	}
 	if c := comp.child; c != nil && c.st.AllowsUndo() {

@@ -174,7 +174,7 @@ func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 // performed returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
-		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}}
+		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}, runRare: &notRare}
 	}
 	return r.run
 }
@@ -703,7 +703,7 @@ func requestOf(q *Request) Request {
 // holds the run's lock.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
-		r.asked = &q
+		r.rare().asked = &q
 	}
 }
 

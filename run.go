@@ -28,12 +28,49 @@ type Run struct {
 	runStops                  // its stops
 	runRest                   // gates, signals, rest
 	runOutcome                // its end
-	undo       *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
+	*runRare                  // what few runs need
 	runIdentity
 }
 
-// runGiven contains the plan, inputs and options of a run. After the run has begun, only its field dozes changes. Until then the functions of the
-// option Around may replace base.
+// runRare contains the fields that few runs set, so that the others are smaller. A run that has set none of them shares notRare, which is never
+// written to, because writers call Run.rare first. For maps, which are made when they are needed, and pointers, reading needs no check.
+type runRare struct {
+	from         *restoration                        // the state from which the run continues; nil after the run has been opened
+	dozes        int64                               // if doze has left the run: the time from then to the first alarm, in ns; otherwise 0
+	checks       map[machine.Ref]*evaluation         // the checks that workers perform
+	slips        map[machine.Ref]*slips[machine.Ref] // see slipsOf
+	flushing     chan struct{}                       // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
+	lends        map[string]map[machine.Ref]bool     // see lend
+	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for their store
+	shared       *stakes                             // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
+	tokenDue     *alarm                              // rings when the next token that a node waits for arrives; belongs to the outermost run
+	tokenAt      int64                               // when tokenDue rings
+	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
+	deadline     *alarm                              // rings when the run's Timeout has passed
+	stopCauses   map[CauseKind]*stopCause            // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
+	asked        *Request                            // the first request to stop, or nil; belongs to the outermost run
+	redrivenBy   *Request                            // the request for the redrive that began the epoch, or nil; belongs to the outermost run
+	ending       []stopOrder                         // attempts whose contexts are cancelled when the lock is released next
+	failedGroups *groupFailures                      // see groupFailed; nil if no group has failed
+	leftFor      *stopCause                          // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
+	waits        *waits                              // the nodes that wait for signals; belongs to the outermost run
+	tokens       map[string]machine.Ref              // the tokens of the steps that wait
+	signals      map[machine.Ref]answer              // answers for gates that the run has not reached yet
+	undo         *undoing                            // the nodes to undo; nil if neither this run nor a run nested in it has undone any
+}
+
+var notRare runRare
+
+// rare returns the fields of runRare for writing. The caller holds the run's lock, or the run has not begun.
+func (r *Run) rare() *runRare {
+	if r.runRare == &notRare {
+		r.runRare = &runRare{}
+	}
+	return r.runRare
+}
+
+// runGiven contains the plan, inputs and options of a run. It does not change after the run has begun. Until then the functions of the option Around
+// may replace base.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
@@ -41,34 +78,29 @@ type runGiven struct {
 	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool         // whether step is wrapped in middleware and also performs the nodes' own Do
-	stepless bool         // whether the host has given no step function
-	mayEnd   bool         // whether the caller's context may end
-	careful  bool         // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
-	attended bool         // whether Execute waits for the run, which then follows the caller's context
-	unheld   bool         // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
-	epoch    int          // 1, plus one for each redrive
-	dozes    int64        // if doze has left the run: the time from then to the first alarm, in ns; otherwise 0
-	learning *learning    // connects the run to its History; nil without one
-	from     *restoration // the state from which the run continues; nil after the run has been opened
+	wrapped  bool      // whether step is wrapped in middleware and also performs the nodes' own Do
+	stepless bool      // whether the host has given no step function
+	mayEnd   bool      // whether the caller's context may end
+	careful  bool      // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	attended bool      // whether Execute waits for the run, which then follows the caller's context
+	unheld   bool      // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	epoch    int       // 1, plus one for each redrive
+	learning *learning // connects the run to its History; nil without one; set before the run begins
 }
 
 // runNodes are the records of a run's nodes.
 type runNodes struct {
 	records []record
 	extras  map[machine.Ref]*extra
-	checks  map[machine.Ref]*evaluation         // the checks that workers perform
-	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
-	slipped atomic.Bool                         // whether the map slips has ever had an entry; readable without the lock
-	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
+	slipped atomic.Bool              // whether the map slips has ever had an entry; readable without the lock
+	texts   atomic.Pointer[sync.Map] // see branchText and inputsHash
 }
 
 // runReports contains the recorders of a run's events.
 type runReports struct {
-	log      *eventLog     // the outermost run's log; nil if nothing reads the events; immutable
-	recorder *recorder     // nil without a log
-	scope    *eventScope   // nil without a log
-	flushing chan struct{} // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
+	log      *eventLog   // the outermost run's log; nil if nothing reads the events; immutable
+	recorder *recorder   // nil without a log
+	scope    *eventScope // nil without a log
 }
 
 // runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
@@ -82,9 +114,6 @@ type runNest struct {
 	touched  bool  // see tree
 	heldBack bool  // whether the run is in durable.heldBack
 	nests    bool  // whether at least one node is a composite or has been expanded
-	// lends maps the name of a group to nodes of this run. These are the nodes that were expanded into a graph which names the group, and the composites
-	// around a node that was so expanded. The graph of this run, or a graph around it, declares the group.
-	lends map[string]map[machine.Ref]bool
 	*instance
 }
 
@@ -107,46 +136,31 @@ var notNested instance
 
 // runCrew contains the goroutines and timers of a run, or their numbers.
 type runCrew struct {
-	workers   int      // the number of working goroutines, without abandoned ones
-	worker    func()   // the function of the workers: Run.work; nil until the first worker starts
-	timers    int      // the number of callbacks that are armed or running
-	bell      *bell    // belongs to the outermost run; nil until an alarm is armed
-	single    *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
-	unwritten int      // the number of ready nodes and ended nested runs that wait for their store
-	durable   *durable // belongs to the outermost run; nil without a store
-	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
-	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
-	tokenDue  *alarm   // rings when the next token that a node waits for arrives; belongs to the outermost run
-	tokenAt   int64    // when tokenDue rings
+	workers int      // the number of working goroutines, without abandoned ones
+	worker  func()   // the function of the workers: Run.work; nil until the first worker starts
+	timers  int      // the number of callbacks that are armed or running
+	bell    *bell    // belongs to the outermost run; nil until an alarm is armed
+	single  *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
+	durable *durable // belongs to the outermost run; nil without a store
+	manual  *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
 }
 
 // runStops contains the stops of a run.
 type runStops struct {
-	requests     uint8                    // the number of calls of Cancel and AbortAll, counted up to 2
-	followed     bool                     // whether the run follows the caller's context, whose end stops or leaves the run
-	cancelled    bool                     // whether Cancel was called or the caller's context ended
-	stopsAll     bool                     // whether a stop has reached all running attempts
-	unfollowed   atomic.Bool              // whether the run no longer follows the caller's context, so that callerEnded does nothing
-	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; belongs to the outermost run
-	deadline     *alarm                   // rings when the run's Timeout has passed
-	stopCauses   map[CauseKind]*stopCause // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
-	stopManner   machine.StopManner       // the manner of the first stop
-	stopOrigin   machine.Ref              // the node whose failure caused the first stop, or noRef
-	asked        *Request                 // the first request to stop, or nil; belongs to the outermost run
-	redrivenBy   *Request                 // the request for the redrive that began the epoch, or nil; belongs to the outermost run
-	ending       []stopOrder              // attempts whose contexts are cancelled when the lock is released next
-	failedGroups *groupFailures           // see groupFailed; nil if no group has failed
+	requests   uint8              // the number of calls of Cancel and AbortAll, counted up to 2
+	followed   bool               // whether the run follows the caller's context, whose end stops or leaves the run
+	cancelled  bool               // whether Cancel was called or the caller's context ended
+	stopsAll   bool               // whether a stop has reached all running attempts
+	unfollowed atomic.Bool        // whether the run no longer follows the caller's context, so that callerEnded does nothing
+	stopManner machine.StopManner // the manner of the first stop
+	stopOrigin machine.Ref        // the node whose failure caused the first stop, or noRef
 }
 
 // runRest contains the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	reentered bool                   // whether a step was entered again after a wait
-	leaving   bool                   // whether the run is being left, because of a call of Leave or the end of the caller's context
-	leftFor   *stopCause             // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
-	waits     *waits                 // the nodes that wait for signals; belongs to the outermost run
-	tokens    map[string]machine.Ref // the tokens of the steps that wait
-	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
+	reentered bool // whether a step was entered again after a wait
+	leaving   bool // whether the run is being left, because of a call of Leave or the end of the caller's context
 }
 
 // runStage is the stage that a run has reached. Stages advance, with two exceptions: a resting run that continues is running again, and so is a
@@ -268,7 +282,7 @@ func (r *Run) prepare(x *restoration) {
 		r.keepBound(x.file.Deadline)
 		x.held.revive(r)
 		x.held.judge()
-		r.from = x
+		r.rare().from = x
 	}
 	if r.durable != nil {
 		r.startRenewal()
@@ -351,7 +365,10 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		s.Unlock()
 		return false
 	}
-	r.stage, r.began, r.from = stageRunning, now, nil
+	r.stage, r.began = stageRunning, now
+	if r.from != nil {
+		r.rare().from = nil
+	}
 	if r.cfg.timeout > 0 && r.bound == 0 {
 		r.bound = saturate.Add(now, int64(r.cfg.timeout))
 	}
@@ -367,7 +384,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		r.endForContext(ended, now)
 	}
 	if r.bound > now && !r.st.Done() && !r.isUndoing() {
-		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
+		r.rare().deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.takeStops(now)
 	r.release(now)
@@ -378,7 +395,10 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 // openUnbegun restores its results instead.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
-	r.stage, r.began, r.from = stageRunning, now, nil
+	r.stage, r.began = stageRunning, now
+	if r.from != nil {
+		r.rare().from = nil
+	}
 	if x != nil {
 		r.restore(x)
 		x.held.continueWaits(now)
@@ -563,8 +583,8 @@ func (r *Run) release(now int64) {
 		r.manual.note(ending)
 	}
 	var unfollow func() bool
-	if root.concluded() {
-		unfollow, root.unfollow = root.unfollow, nil
+	if root.concluded() && root.unfollow != nil {
+		unfollow, root.runRare.unfollow = root.unfollow, nil
 	}
 	r.st.Unlock()
 	for _, o := range ending {

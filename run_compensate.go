@@ -241,7 +241,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 // undoes returns r.undo. If it is nil, undoes creates it.
 func (r *Run) undoes() *undoing {
 	if r.undo == nil {
-		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
+		r.rare().undo = &undoing{nodes: map[machine.Ref]*undo{}}
 	}
 	return r.undo
 }
@@ -423,7 +423,7 @@ func (u *undo) halt(cause *stopCause) {
 	}
 	u.stop = cause
 	by, step := u.run.undo.by, u.step
-	by.ending = append(by.ending, stopOrder{step, cause})
+	by.rare().ending = append(by.ending, stopOrder{step, cause})
 	u.grace = by.after(by.cfg.cancelGrace, func(now int64) {
 		if u.step != step {
 			return

@@ -325,7 +325,7 @@ func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	}
 	if r.st.Word(ref).Status() != Suspended {
 		if r.signals == nil {
-			r.signals = map[machine.Ref]answer{}
+			r.rare().signals = map[machine.Ref]answer{}
 		}
 		r.signals[ref] = a
 		r.outdate()
@@ -494,7 +494,7 @@ func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
 	}
-	r.signals = map[machine.Ref]answer{}
+	r.rare().signals = map[machine.Ref]answer{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
 		if !ok || !r.plan.net.Is(ref, machine.FlagGate) {

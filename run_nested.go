@@ -117,8 +117,8 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	c := &Run{runGiven: r.runGiven}
-	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
+	c := &Run{runGiven: r.runGiven, runRare: &notRare}
+	c.plan, c.cfg, c.unheld = p, r.tree.config(), false
 	c.stage = stageRunning // no Runner delays a nested run
 	c.log, c.single, c.manual = r.log, r.single, r.manual
 	c.runNest = runNest{

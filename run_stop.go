@@ -196,7 +196,7 @@ func (r *Run) rouse(now int64) {
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
-			r.stopCauses = map[CauseKind]*stopCause{}
+			r.rare().stopCauses = map[CauseKind]*stopCause{}
 		}
 		r.stopCauses[kind] = cause
 	}
@@ -312,7 +312,7 @@ func (r *Run) collectStops() {
 			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
-		r.ending = append(r.ending, stopOrder{step, cause})
+		r.rare().ending = append(r.ending, stopOrder{step, cause})
 	}
 }
 
@@ -339,7 +339,9 @@ type stopOrder struct {
 func (r *Run) endings() []stopOrder {
 	r.collectStops()
 	ending := r.ending
-	r.ending = nil
+	if ending != nil {
+		r.runRare.ending = nil
+	}
 	if r.single != nil {
 		for _, o := range ending {
 			if in := o.step.run; !in.plan.net.Is(o.step.ref, machine.FlagInline) && !in.performsInside(o.step.ref) {
@@ -508,7 +510,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 		r = r.outer
 	}
 	failed, added := r.failedGroups.with(f)
-	if r.failedGroups = failed; added { // otherwise the group has already failed, and all its members were stopped then
+	if r.setFailedGroups(failed); added { // otherwise the group has already failed, and all its members were stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
@@ -576,12 +578,19 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 	return list
 }
 
+// setFailedGroups records which groups have failed. The caller holds the run's lock, or the run has not begun.
+func (r *Run) setFailedGroups(failed *groupFailures) {
+	if failed != r.failedGroups {
+		r.rare().failedGroups = failed
+	}
+}
+
 // lend records that a node has been expanded into a graph whose nodes name a group. It records this in the node's run and in the runs around it, up
 // to the run whose graph declares the group.
 func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
-			r.lends = map[string]map[machine.Ref]bool{}
+			r.rare().lends = map[string]map[machine.Ref]bool{}
 		}
 		if r.lends[group] == nil {
 			r.lends[group] = map[machine.Ref]bool{}

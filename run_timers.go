@@ -228,7 +228,7 @@ func (r *Run) doze(now int64) bool {
 	if armed != d.alarms.Len() {
 		return false
 	}
-	r.dozes = saturate.Add(due, -now)
+	r.rare().dozes = saturate.Add(due, -now)
 	r.leave()
 	return true
 }
@@ -266,8 +266,9 @@ func (r *Run) awaitToken(now int64) {
 	if !ok || r.concluded() {
 		return
 	}
-	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set after this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
+	x := r.rare()
+	x.tokenAt = due
+	x.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set after this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
 		r.st.Advance(max(now, due))
 	})
 }
@@ -356,7 +357,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	}
 	x.timedOut, x.timeout = scope, timeout
 	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: r.records[step.ref].attempts, at: now, arg: event.Timeout{Timeout: timeout, Overall: scope == timeoutOverall}})
-	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
+	r.rare().ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }
 
 // overallTimeOut ends a node whose attempts together have taken too long.

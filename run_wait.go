@@ -37,7 +37,7 @@ type waits struct {
 func (r *Run) waiters() *waits {
 	r = r.outermost()
 	if r.waits == nil {
-		r.waits = &waits{}
+		r.rare().waits = &waits{}
 	}
 	return r.waits
 }
@@ -437,7 +437,7 @@ func (r *Run) interrupt() {
 // signals, stays pending in its store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
-		r.leftFor = cause
+		r.rare().leftFor = cause
 	}
 	if r.stage == stagePending && r.from == nil && len(r.signals) == 0 {
 		r.leaving = true
@@ -480,7 +480,7 @@ func (r *Run) interruptAttempts() {
 			x.left = true
 			r.disarmAttempt(ref)
 			r.armGrace(step, x)
-			r.ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
+			r.rare().ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
 		}
 	}
 }
@@ -726,7 +726,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 		x.wait.Run, x.wait.Token, x.wait.Info = e.run, r.path(ref), "waits for the end of run "+quoteID(e.run)
 	}
 	if r.tokens == nil {
-		r.tokens = map[string]machine.Ref{}
+		r.rare().tokens = map[string]machine.Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)

@@ -546,7 +546,7 @@ type evaluation struct {
 func (w *worker) beginCheck() {
 	w.checking = &evaluation{alone: w.alone}
 	if w.run.checks == nil {
-		w.run.checks = map[machine.Ref]*evaluation{}
+		w.run.rare().checks = map[machine.Ref]*evaluation{}
 	}
 	w.run.checks[w.task.Ref] = w.checking
 	switch {

@@ -478,7 +478,7 @@ func (k *stake) holders() (ids []string) {
 
 func (r *Run) join(lines *machine.Slots, x *share) {
 	if r.shared == nil {
-		r.shared = &stakes{}
+		r.rare().shared = &stakes{}
 	}
 	k := &stake{run: r, lines: lines, share: x, place: len(r.shared.all)}
 	r.shared.all = append(r.shared.all, k)
@@ -538,7 +538,7 @@ func (r *Run) leavePool() {
 		for _, k := range r.shared.all {
 			k.leave()
 		}
-		r.shared = nil
+		r.runRare.shared = nil
 	case p.groups != nil:
 		p.mu.Lock()
 		defer p.mu.Unlock()

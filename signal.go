@@ -238,7 +238,7 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 // slow or call Goexit. The caller holds the run's lock.
 func (r *Run) bringSignals() {
 	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set, another goroutine publishes the signals; a Coordinator publishes them itself
-		r.flushing = make(chan struct{})
+		r.rare().flushing = make(chan struct{})
 		go r.flushSignals()
 	}
 }
@@ -257,7 +257,7 @@ func (r *Run) flushSignals() {
 		s.Lock()
 		if more = s.SignalsDue(); !more {
 			close(r.flushing)
-			r.flushing = nil
+			r.runRare.flushing = nil
 		}
 		s.Unlock()
 	}

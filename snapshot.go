@@ -733,6 +733,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	return &Run{
 		runGiven:   runGiven{plan: p, stepless: true, ctx: context.Background(), base: context.Background(), cfg: &cfg, unheld: true},
 		runNest:    runNest{instance: &notNested},
+		runRare:    &notRare,
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}, nil
 }

@@ -334,7 +334,8 @@ func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
 	x.comp = &composite{child: c, before: state.iterations(), stored: int32(state.apart)}
-	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, failuresOf(state.Failed)
+	c.epoch, c.cancelled, c.stoppedBy = r.epoch, state.Cancelled, state.StoppedFor
+	c.setFailedGroups(failuresOf(state.Failed))
 	c.began = int64(state.Began.Sub(r.start))
 	if state.Undoing != RunPending {
 		c.undoes().status = state.Undoing
@@ -442,7 +443,7 @@ func (r *Run) restoreStop(stop *stopState) {
 	if origin, ok := r.plan.Ref(stop.Origin); ok {
 		r.stopOrigin = origin
 	}
-	r.stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
+	r.rare().stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
 	for _, later := range stop.Later {
 		r.stopCauses[later.Kind] = &stopCause{cmp.Or(later.Err.restore(), ErrCancelled), context.Canceled}
 	}

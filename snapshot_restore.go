@@ -256,12 +256,17 @@ func (r *Run) restore(x *restoration) {
 	if len(x.answered.list) > 0 {
 		r.waiters().answered = x.answered
 	}
-	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
+	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
+	r.setFailedGroups(failuresOf(x.file.Failed))
 	if x.file.Asked != nil { // a caller may have sent a request while the run was pending
-		r.asked = boundedRequest(x.file.Asked)
+		r.rare().asked = boundedRequest(x.file.Asked)
 	}
-	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
-		r.redrivenBy = r.cfg.redrivenBy
+	redrivenBy := boundedRequest(x.file.Redriven)
+	if r.cfg.redrive {
+		redrivenBy = r.cfg.redrivenBy
+	}
+	if redrivenBy != nil {
+		r.rare().redrivenBy = redrivenBy
 	}
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there are no events yet
@@ -501,7 +506,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 		return
 	}
 	if r.tokens == nil {
-		r.tokens = map[string]machine.Ref{}
+		r.rare().tokens = map[string]machine.Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)

@@ -361,7 +361,7 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	s := r.slips[ref]
 	if s == nil {
 		if r.slips == nil {
-			r.slips = map[machine.Ref]*slips[machine.Ref]{}
+			r.rare().slips = map[machine.Ref]*slips[machine.Ref]{}
 		}
 		s = &slips[machine.Ref]{}
 		r.slips[ref] = s

@@ -42,7 +42,7 @@ type State struct {
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
 	inline  *ordset.Set // nodes that must be checked or evaluated inline, by Ref
-	gates   gateQueue   // gates in status Ready that have not been handed out
+	gates   *gateQueue  // nil until a gate is ready; gates in status Ready that have not been handed out
 	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; created on first use
 	work    []Ref       // settled nodes whose out-edges have not been visited
 
@@ -127,13 +127,29 @@ type stateTimes struct {
 
 // stateNotes holds recorded changes and the observers.
 type stateNotes struct {
-	changes []Change // transitions for the event log; empty unless logged is set
-	logged  bool
-	noted   bool       // transitions are logged or observed
+	logged bool
+	noted  bool       // transitions are logged or observed
+	host   Host       // the coordinator that drives the State, or nil
+	rule   StatusRule // the rule by which RunStatusSignal computes the status if there is no host
+	*stateLog
+}
+
+// stateLog holds the notes of a State that is logged or observed, or has a defect. The other States share noLog, which is never written, because
+// writers call ownLog first.
+type stateLog struct {
+	changes []Change   // transitions for the event log; empty unless logged is set
 	obs     *observers // nil until a signal is requested
-	host    Host       // the coordinator that drives the State, or nil
-	rule    StatusRule // the rule by which RunStatusSignal computes the status if there is no host
 	bug     error      // the first defect, see NoteBug
+}
+
+var noLog stateLog
+
+// ownLog returns the State's own stateLog.
+func (s *Locked) ownLog() *stateLog {
+	if s.stateLog == &noLog {
+		s.stateLog = &stateLog{}
+	}
+	return s.stateLog
 }
 
 // DrivenBy makes h drive the State. h is a Run or another coordinator that holds the lock. The parameter "around" is the State whose lock this State
@@ -353,7 +369,7 @@ func New(p *Net, x *Setup) *State {
 func (s *Locked) Init(p *Net, x *Setup) {
 	n := len(p.names)
 	s.mu = &s.own
-	s.aftermath = &noAftermath
+	s.aftermath, s.stateLog = &noAftermath, &noLog
 	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule, s.stops = p, x.Waves, x.Holds, x.Limit, n, -1, x.Rule, x.Stops
 	if p.end != NoRef {
 		s.left--

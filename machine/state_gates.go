@@ -1,26 +1,35 @@
 package machine
 
-// gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time.
+// gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time. All methods but add accept a nil queue,
+// which is empty.
 type gateQueue struct {
 	refs []Ref        // in order, including gates that were removed
 	in   map[Ref]bool // the gates that were not removed
 }
 
-func (q *gateQueue) has(r Ref) bool { return q.in[r] }
+func (q *gateQueue) len() int {
+	if q == nil {
+		return 0
+	}
+	return len(q.in)
+}
+
+func (q *gateQueue) has(r Ref) bool { return q != nil && q.in[r] }
 
 func (q *gateQueue) add(r Ref) {
-	if q.in == nil {
-		q.in = map[Ref]bool{}
-	}
 	q.refs = append(q.refs, r)
 	q.in[r] = true
 }
 
-func (q *gateQueue) remove(r Ref) { delete(q.in, r) }
+func (q *gateQueue) remove(r Ref) {
+	if q != nil {
+		delete(q.in, r)
+	}
+}
 
 // pop removes the first gate and returns it.
 func (q *gateQueue) pop() (Ref, bool) {
-	for len(q.refs) > 0 {
+	for q.len() > 0 {
 		r := q.refs[0]
 		q.refs = q.refs[1:]
 		if q.has(r) {
@@ -33,12 +42,23 @@ func (q *gateQueue) pop() (Ref, bool) {
 
 // list returns the queued gates in a new slice, nil if there are none.
 func (q *gateQueue) list() (gates []Ref) {
+	if q == nil {
+		return nil
+	}
 	for _, r := range q.refs {
 		if q.has(r) {
 			gates = append(gates, r)
 		}
 	}
 	return gates
+}
+
+// queueGate adds a gate that is ready to the queue.
+func (s *Locked) queueGate(r Ref) {
+	if s.gates == nil {
+		s.gates = &gateQueue{in: map[Ref]bool{}}
+	}
+	s.gates.add(r)
 }
 
 // NextGate hands out a gate. Next calls NextGate only if no other node can start, because a waiting gate may keep nodes from starting (see
@@ -54,7 +74,7 @@ func (s *Locked) NextGate() (Task, bool) {
 }
 
 // HasGates reports whether NextGate would hand out a gate.
-func (s *Locked) HasGates() bool { return len(s.gates.in) > 0 && (s.undo == nil || !s.undo.holds) }
+func (s *Locked) HasGates() bool { return s.gates.len() > 0 && (s.undo == nil || !s.undo.holds) }
 
 // OnlyGates reports whether the State can hand out gates and nothing else.
 func (s *Locked) OnlyGates() bool {
@@ -64,7 +84,7 @@ func (s *Locked) OnlyGates() bool {
 // TakeGates calls `reach` with each queued gate for which `is` returns true. `reach` settles the gate or makes it wait, and may queue
 // more gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
-	for i := 0; i < len(s.gates.refs); i++ {
+	for i := 0; s.gates != nil && i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {
 			reach(r)
 		}

@@ -178,7 +178,7 @@ func (s *Locked) observers() *observers {
 				o.endFeeds[s.net.edges[i].From] = true
 			}
 		}
-		s.obs, s.noted = o, true
+		s.ownLog().obs, s.noted = o, true
 	}
 	return s.obs
 }

@@ -61,7 +61,7 @@ func (s *Locked) NoteBug(err error) {
 		panic(err)
 	}
 	if s.bug == nil {
-		s.bug = err
+		s.ownLog().bug = err
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *Locked) log(r Ref, was uint64, to Status) {
 
 func (s *Locked) note(r Ref, was uint64, to Status) {
 	if s.logged {
-		s.changes = append(s.changes, Change{Ref: r, Attempt: int32(s.words[r] & wordCount), Status: to})
+		s.ownLog().changes = append(s.changes, Change{Ref: r, Attempt: int32(s.words[r] & wordCount), Status: to})
 	}
 	if s.obs != nil {
 		s.obs.note(r, was)
@@ -92,7 +92,11 @@ func (s *Locked) note(r Ref, was uint64, to Status) {
 func (s *Locked) Changes() []Change { return s.changes }
 
 // DropChanges forgets the recorded transitions.
-func (s *Locked) DropChanges() { s.changes = s.changes[:0] }
+func (s *Locked) DropChanges() {
+	if len(s.changes) > 0 {
+		s.stateLog.changes = s.changes[:0]
+	}
+}
 
 // HushReady marks the recorded transitions to Ready as transitions without events.
 func (s *Locked) HushReady() {
@@ -345,7 +349,7 @@ func (s *Locked) blocked(r Ref) {
 	was := s.words[r]
 	s.words[r] |= WordBlocked
 	if s.logged {
-		s.changes = append(s.changes, Change{Ref: r, Blocked: true})
+		s.ownLog().changes = append(s.changes, Change{Ref: r, Blocked: true})
 	}
 	if s.obs != nil {
 		s.obs.note(r, was)
@@ -384,7 +388,7 @@ func (s *Locked) Queue(r Ref) {
 	case s.words[r]&wordPlain != 0:
 		s.ready.Insert(int(s.order.pos[r]))
 	case f.is(FlagGate):
-		s.gates.add(r)
+		s.queueGate(r)
 	case f.is(FlagInline) && s.isLeftBehind(r):
 		x := s.hasAside()
 		x.held = append(x.held, r)

@@ -109,6 +109,9 @@ func (s *Locked) resumeGates(gates []Ref) {
 			rest = append(rest, r)
 		}
 	}
+	if rest == nil {
+		return
+	}
 	s.gates.refs = s.gates.list() // drops the removed gates from the list; the loop below adds them at the end
 	for _, r := range rest {
 		s.gates.add(r)
