@@ -129,7 +129,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 		x = r.extra(ref)
 		r.disarmAttempt(ref)
 		r.armGrace(step, x)
-		r.rare().ending = append(r.ending, stopOrder{step, cause})
+		r.orderStop(step, cause)
 	}
 }
 

@@ -423,7 +423,7 @@ func (u *undo) halt(cause *stopCause) {
 	}
 	u.stop = cause
 	by, step := u.run.undo.by, u.step
-	by.rare().ending = append(by.ending, stopOrder{step, cause})
+	by.orderStop(step, cause)
 	u.grace = by.after(by.cfg.cancelGrace, func(now int64) {
 		if u.step != step {
 			return

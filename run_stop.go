@@ -312,7 +312,7 @@ func (r *Run) collectStops() {
 			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
-		r.rare().ending = append(r.ending, stopOrder{step, cause})
+		r.orderStop(step, cause)
 	}
 }
 
@@ -333,6 +333,12 @@ func (r *Run) causeOf(ref machine.Ref) *stopCause {
 type stopOrder struct {
 	step  *Step
 	cause *stopCause
+}
+
+// orderStop makes release cancel the context of an attempt. The caller holds the run's lock.
+func (r *Run) orderStop(step *Step, cause *stopCause) {
+	x := r.rare()
+	x.ending = append(x.ending, stopOrder{step, cause})
 }
 
 // endings returns the attempts whose contexts must be cancelled.

@@ -357,7 +357,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	}
 	x.timedOut, x.timeout = scope, timeout
 	r.event(entry{kind: evNodeTimedOut, ref: step.ref, attempt: r.records[step.ref].attempts, at: now, arg: event.Timeout{Timeout: timeout, Overall: scope == timeoutOverall}})
-	r.rare().ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
+	r.orderStop(step, &stopCause{ErrTimeout, context.DeadlineExceeded})
 }
 
 // overallTimeOut ends a node whose attempts together have taken too long.

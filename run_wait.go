@@ -480,7 +480,7 @@ func (r *Run) interruptAttempts() {
 			x.left = true
 			r.disarmAttempt(ref)
 			r.armGrace(step, x)
-			r.rare().ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
+			r.orderStop(step, &stopCause{ErrLeft, context.Canceled})
 		}
 	}
 }

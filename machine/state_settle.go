@@ -81,11 +81,16 @@ func (s *Locked) log(r Ref, was uint64, to Status) {
 
 func (s *Locked) note(r Ref, was uint64, to Status) {
 	if s.logged {
-		s.ownLog().changes = append(s.changes, Change{Ref: r, Attempt: int32(s.words[r] & wordCount), Status: to})
+		s.logChange(Change{Ref: r, Attempt: int32(s.words[r] & wordCount), Status: to})
 	}
 	if s.obs != nil {
 		s.obs.note(r, was)
 	}
+}
+
+func (s *Locked) logChange(c Change) {
+	x := s.ownLog()
+	x.changes = append(x.changes, c)
 }
 
 // Changes returns the transitions since the last DropChanges.
@@ -349,7 +354,7 @@ func (s *Locked) blocked(r Ref) {
 	was := s.words[r]
 	s.words[r] |= WordBlocked
 	if s.logged {
-		s.ownLog().changes = append(s.changes, Change{Ref: r, Blocked: true})
+		s.logChange(Change{Ref: r, Blocked: true})
 	}
 	if s.obs != nil {
 		s.obs.note(r, was)

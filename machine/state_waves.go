@@ -48,6 +48,6 @@ func (s *Locked) openTier() (end bool) {
 
 func (s *Locked) logWave(tier int32, wave int8) {
 	if s.logged {
-		s.ownLog().changes = append(s.changes, Change{Ref: Ref(tier), Wave: wave})
+		s.logChange(Change{Ref: Ref(tier), Wave: wave})
 	}
 }
