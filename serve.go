@@ -18,7 +18,7 @@ import (
 
 // Service describes the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store contains the runs. Serve performs them with the option [Durable] of this store, which takes precedence over a store in the options.
+	// Store contains the runs. Serve performs them with [Durable] of this store; a Durable in the options of the Runner or of a Workflow has no effect.
 	Store store.QueueStore
 	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow, whose graphs have the same name:
 	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
@@ -26,20 +26,20 @@ type Service struct {
 	Workflows []Workflow
 	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and when
 	// a request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means 50 ms, or
-	// 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, Serve may find a run that another process has
-	// created only after this time.
+	// 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, it may take this time until Serve finds a run that
+	// another process has created.
 	Poll time.Duration
 	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
-	// process should set the same bound. If KeyRunsOf is set, the bound for a key is its result. Serve calls KeyRunsOf each time that it needs a
-	// bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired, and
-	// counts only leases that have not expired. So the places of a dead process are free when its leases expire. Runs that are at rest or not due
-	// take no places. While all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
+	// process should set the same bound. If KeyRunsOf is set, the bound for a key is the result of KeyRunsOf. Serve calls KeyRunsOf each time that
+	// it needs a bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired,
+	// and counts only leases that have not expired. So the runs of a dead process count until their leases expire. Runs that are at rest or not due
+	// do not count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is the time for which a run with nothing to do keeps its place. If the next backoff, pause, [SuspendUntil] or deadline of the run
-	// ends only after more than RestAfter, Serve leaves the run. The run continues here or in another process when it is due. Meanwhile it does not
-	// count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place
-	// if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
+	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If the next backoff, pause, [SuspendUntil] or deadline of
+	// the run ends later than after this time, Serve leaves the run at once. The run continues here or in another process when it is due. Meanwhile
+	// it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve keeps all runs. Serve also keeps
+	// a run if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:
 	// the Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored
@@ -77,7 +77,8 @@ type Workflow struct {
 	// [CancelWithContext], [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
 	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time, in addition to the MaxRuns of the
-	// Runner. Other workflows can use the remaining places, and further runs of this workflow stay due for other processes. Zero means no bound.
+	// Runner. Other workflows can use the rest of the Runner's MaxRuns. Further runs of this workflow stay due, so that other processes can perform
+	// them. Zero means no bound.
 	// All versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's name, see
 	// [RunKey], the bound applies to all processes together, like Service.KeyRuns.
 	MaxRuns int
@@ -154,7 +155,8 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // the store is queried at once, unless other processes keep creating runs
+			// The next query comes at once, but at least v.calm after the last one, since other processes may keep creating runs.
+			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) {
 				v.takeAt = at
 			}
 		case <-timer.C:
@@ -505,14 +507,15 @@ func (v *serving) announce(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// withdraw removes the queues that announce has registered.
+// withdraw removes the queues that the method `announce` has registered.
 func (v *serving) withdraw() {
 	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
 	defer cancel()
 	err := guarded(func() error {
 		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
 	})
-	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve itself returns the errors of an outdated schema and an unusable store
+	// The errors of an outdated schema and of an unusable store are not reported here, since Serve returns them.
+	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) {
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 	}
 }
@@ -624,7 +627,7 @@ func (v *serving) mostOf(key string) (most int) {
 		if err == nil && most < 0 {
 			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
 		}
-		if err != nil { // on an error, one run of the key continues at a time
+		if err != nil { // if KeyRunsOf fails, at most one run of the key may be leased at a time
 			if most = 1; !time.Now().Before(v.keysAt) {
 				v.keysAt = time.Now().Add(reportPause)
 				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
@@ -637,7 +640,7 @@ func (v *serving) mostOf(key string) (most int) {
 	return most
 }
 
-// fitting removes the runs of a page whose workflows or keys have no room.
+// fitting removes from a page the runs that would exceed the bounds of their workflows or keys.
 func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	taken, ofKey := map[*workload]int{}, map[string]int{}
 	return slices.DeleteFunc(runs, func(r store.Run) bool {
@@ -679,7 +682,7 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 }
 
 // start starts runs, startsAtOnce at a time, and returns the number of runs that have begun. Other processes may be starting runs of the same
-// page. So after a run that another process has leased, start continues at a random later run.
+// page. So if another process has leased a run, `start` skips a random number of the runs that follow.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -692,7 +695,8 @@ func (v *serving) start(runs []dueRun) (started int) {
 			}
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
-		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // bounds the wait for the starts, since functions of Around may take long
+		// The timer bounds the wait for the starts, since a function given to Around may take long.
+		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false
 	waiting:
 		for range some {
 			select {
@@ -715,8 +719,8 @@ func (v *serving) start(runs []dueRun) (started int) {
 // errNotBegun is the result of a start whose goroutine ended because code of the host called Goexit.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. failures is the number of the run's
-// successive failures.
+// perform starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. The parameter `failures` is the
+// number of the run's successive failures.
 func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
@@ -785,8 +789,8 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.report(r.ID, r.Queue(), err)
 }
 
-// warnOfPlans reports the warnings about the plans. It also reports bounds for keys and groups that no node has, and a Retention for a workflow
-// that is not served.
+// warnOfPlans reports the warnings about the plans. It also reports a group of Runner.Shared that no graph declares, a KeyLimit or KeyRate if no
+// node has a Key, and a Retention for a workflow that is not served.
 func (v *serving) warnOfPlans(list []Workflow) {
 	groups := map[string]bool{}
 	for _, w := range list {
