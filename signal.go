@@ -32,8 +32,8 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the Mode of the
 // snapshot. Any other option may have another value, which applies from now on. If a limit is now less than the number of running nodes, no node
-// starts until enough nodes have ended. The State announces ready nodes in this order: first, by Ref, the gates that were announced before the
-// snapshot and not reported; then all other nodes, in the order in which they became ready.
+// starts until enough nodes have ended. The State hands out the ready gates in this order: first, by Ref, the gates that it had handed out before
+// the snapshot, and of which the host had not reported that they wait or have ended; then all other gates, in the order in which they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
 // [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares each node's word with the words of the
@@ -81,7 +81,7 @@ var (
 
 // State returns the run's state, for reading and observing. The State's signals follow the run, and the effects on these signals may call the
 // methods of the Run. Only the run itself changes the State. If a program calls a method that would change it, the method returns
-// [machine.ErrDriven]. A method without an error result does nothing.
+// [machine.ErrDriven], or does nothing if it has no error result.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
 // WaitFor waits until the node is in one of the statuses, and returns this status. If no statuses are given, it waits for any terminal status.
@@ -237,7 +237,8 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects. These are user code, so they may be
 // slow or call Goexit. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set, another goroutine publishes the signals; a Coordinator publishes them itself
+	// No goroutine is needed while r.flushing is set, since another goroutine then publishes the changes. A Coordinator (r.manual) publishes them itself.
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil {
 		r.rare().flushing = make(chan struct{})
 		go r.flushSignals()
 	}

@@ -45,7 +45,7 @@ type PruneMode uint8
 // The prune modes.
 const (
 	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors. Plan.Warnings lists
-	// such nodes. It leaves out predecessors that follow only other triggers.
+	// such nodes, unless the missing predecessors are other triggers or follow only other triggers.
 	PruneForward PruneMode = iota
 	// PruneClosure also runs all predecessors of the nodes to which the trigger leads, at any distance, except other triggers.
 	PruneClosure
@@ -177,7 +177,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	}
 	n := nesting{top: x.force, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
-		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // not compiled again, since the graph may have changed meanwhile
+		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // the sub-graph is not compiled again, since the host may have changed it meanwhile
 	}
 	q, ps := n.compilePruned(g)
 	if err := ps.err(); err != nil {
@@ -238,8 +238,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out the edges from other triggers, and from nodes
-// that follow only other triggers.
+// prunedInputs returns a warning about each edge from a pruned node to an active node. It leaves out the edges to the end node, and the edges from
+// other triggers and from nodes that follow only other triggers.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {
@@ -264,7 +264,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 //   - kinds such as "Gate", which differ only in case from a kind with a meaning ([ErrBadValue]);
 //   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
 //   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
-//   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
+//   - nodes that have an early join, but whose required ports get values from several nodes ([ErrBadJoin]);
 //   - for each trigger, nodes that lose a predecessor when the trigger fires under [PruneForward] ([ErrPrunedInput]).
 //
 // Warnings visits the graph once for each trigger.
