@@ -31,8 +31,8 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	case file.Fired != nil:
-		// This life did not get the trigger, which is in the record. The run's plan has only the nodes to which the trigger leads. So the plan is chosen
-		// before the restoration looks up the stored nodes in it.
+		// The host gave no trigger to this life, but the run's record contains one. choosePlan reduces the plan to the nodes to which this trigger
+		// leads. It is called now, because restoration looks up the stored nodes in the reduced plan.
 		if err := r.choosePlan(); err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
 	file.Version = snapshotVersion
-	if stored.Inputs != nil { // records of older versions contain the inputs
+	if stored.Inputs != nil { // if it is nil, an older version may have stored the inputs in the record
 		if file.Inputs, err = readInputs(stored.Inputs); err != nil {
 			return file, err
 		}
@@ -103,7 +103,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes refer to event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
-	file.LastEvent = max(file.LastEvent, stored.LastEvent) // the nodes' records do not contain the ids of deltas and logs
+	// The run's last event may be a delta or a log message. No node's record contains the id of such an event.
+	file.LastEvent = max(file.LastEvent, stored.LastEvent)
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
@@ -115,8 +116,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken restores the order of the signals that have IDs and records. They precede the signals that a former version stored in the record of the
-// run.
+// addTaken sets file.Answered. First come the signals that have records of their own, in the order of the numbers in the keys of these records. Then
+// come the signals that a former version stored in the record of the run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {
@@ -145,7 +146,7 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 }
 
 // The method `columns` returns the stored columns of a node. The record contains all fields without a separate column. The columns Record and Hash
-// use the memory of the writer w, and are valid until its next use.
+// use the memory of the writer w, and are valid until w is used again.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	begin := len(w.Data)
@@ -211,7 +212,8 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// The method `next` returns the memory for the next record. If the record belongs to a node, take adds it to the slice.
+// The method `next` returns the memory for the next record. If the record belongs to a node, the caller then calls the method `take`, which adds
+// the record to f.nodes. Otherwise the next record gets the same memory.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -247,7 +249,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // by group: the index at which the next record is put; at last, the end of the group
+	ends := slices.Clone(sizes) // by group: the index at which the next record is put; once all records are put, the end of the group
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -334,12 +336,12 @@ func (f *filler) collect(n *nodeState, key string) {
 }
 
 // keyInside returns the prefix of the keys of the nodes inside the composite with the given key. In a later attempt of the composite these nodes
-// have the same paths but other keys, since the store still contains the completed records of the earlier attempt.
+// have the same paths but other keys, since the store still contains the records of the nodes that ended in the earlier attempt.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
-// tryMark precedes the number of an attempt in a key. In a path, only digits may follow the sign #.
+// tryMark precedes the number of an attempt in a key. In a path, the engine itself puts only digits after the sign #.
 const tryMark = "#try"
 
 // pathOfKey returns the path of the node with a key: the key without the attempt numbers of composites.
@@ -630,7 +632,9 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		}
 		back.fates[keys[r]] = fates[r]
 	}
-	for r := range at { // a counter whose record is removed begins at zero
+	// The store removes the counter of a node together with the node's record. So the counter of a node that runs again counts the kept predecessors
+	// from zero.
+	for r := range at {
 		if machine.Ref(r) == p.end {
 			continue // the end node waits for all nodes, so it has no counter
 		}
@@ -677,7 +681,7 @@ func (d *durable) takeBack(back *takenBack) {
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
 }
 
-// countTaken adds the undoings of the removed records to the counts of undoings in the record of the run.
+// countTaken counts the undoings whose records the redrive removes. The counts are in d.undone, which is stored in the record of the run.
 func (d *durable) countTaken(back *takenBack) {
 	if d.undone == nil && len(back.undone) > 0 {
 		d.undone = map[string]int{}

@@ -11,7 +11,7 @@ import (
 //
 // The run does not fail: the next process that acquires its lease continues it. So from now on this process calls no step and publishes no
 // events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their stored
-// states. Until then the State changes in memory, where no reader sees it.
+// states. Until then the State changes only in memory, and no reader of events sees these changes.
 type lost struct {
 	places   []place         // in the order in which the method `note` added them
 	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start
@@ -119,7 +119,7 @@ func (d *durable) fail(err error) {
 	d.cancel()
 }
 
-// interruptLost ends the contexts of the attempts of a run that is left without its store.
+// interruptLost ends the contexts of the attempts of a run that is left because its store did not answer.
 func (r *Run) interruptLost(cause *stopCause) {
 	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]

@@ -58,7 +58,8 @@ var (
 	ErrTooEarly = errors.New("too early")
 	// ErrSuspended is returned by [Output], together with ErrNoValue, if the run is suspended and does not have the output yet.
 	ErrSuspended = errors.New("run suspended")
-	// ErrNotAncestor is the error of a guard or a condition that asks its [View] for a node that is not an ancestor, except through [View.Has].
+	// ErrNotAncestor is the error of a guard or a condition that asks its [View] about a node that is not an ancestor. Only [View.Has] may be asked
+	// about any node.
 	ErrNotAncestor = errors.New("not an ancestor")
 	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go that reads the output of a failed node without
 	// asking for its status or its error: see [View.Unread].
@@ -67,8 +68,8 @@ var (
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind is not in the [Mux].
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. A warning in Plan.Warnings also matches it if the answer of a
-	// condition, or of a gate with declared choices, has no effect.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings also contains an error that matches ErrNoMatch for
+	// each condition, and each gate with declared choices, whose answer has no effect.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
@@ -274,7 +275,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the errors.
 func (e *RunError) Unwrap() []error { return e.Errs }
 
-// Permanent wraps an error so that the node is not retried, even if its policy permits it. It returns nil if err is nil.
+// Permanent wraps an error so that the node is not retried, even if its [Retry] policy permits a retry. It returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

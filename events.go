@@ -113,7 +113,7 @@ type logLine struct {
 type logRest struct {
 	arg   any
 	scope *eventScope // the scope of a nested run; nil for the log's run
-	run   *Run        // the run of the scope; nil if the entry ends no node, or if no observer still has to see the entry
+	run   *Run        // the run of the scope; nil if the entry ends no node, if the log has no observers, or once all of them have seen the entry
 }
 
 // eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
@@ -240,7 +240,8 @@ func newEventLog(r *Run, last uint64) *eventLog {
 		l.observers++
 	}
 	l.released = last
-	if r.manual == nil { // by now every field that the goroutines read is set
+	// By now every field that the goroutines of the sinks read is set. A run without goroutines calls feedReady instead.
+	if r.manual == nil {
 		for _, k := range l.sinks {
 			go l.feed(k)
 		}
@@ -399,7 +400,8 @@ func (l *eventLog) release() {
 			seen = min(seen, k.next-1)
 		}
 	}
-	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // a sink may still read the last block that it took
+	// An observer may still be reading the entries that it took last. It has finished a block once it has taken an entry after the block.
+	for l.released = max(l.released, l.base); l.released+blockSize < seen; {
 		rests := l.blocks[(l.released-l.base)/blockSize].rests
 		for i := range rests {
 			rests[i].run = nil
@@ -480,7 +482,8 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.release() // the sink has seen the events that it took before; append calls release, too, but not after the last event
+	// By now the sink has seen the events that it took before. The method `append` also calls release, but not after the last event of the run.
+	l.release()
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more
@@ -666,7 +669,7 @@ func iterationNumber(text string) int {
 	return n
 }
 
-// spanAt returns the index of the first span that does not end before an iteration.
+// spanAt returns the index of the first span that does not end before the given iteration.
 func spanAt(spans []deltaSpan, iteration int) int {
 	i, _ := slices.BinarySearchFunc(spans, iteration, func(x deltaSpan, iteration int) int { return cmp.Compare(x.to, iteration) })
 	return i
@@ -763,8 +766,8 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.set(path, n)
 		}
 	}
-	// Ranges come first, ordered by their first iterations, because the loop below appends each range to its node's list, which must stay ordered. Then
-	// set inserts the single iterations.
+	// Ranges come first, ordered by their first iterations, because the loop below appends each range to its node's list, which must stay ordered. After
+	// the ranges, the method `set` inserts the single iterations.
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(-cmp.Compare(min(a.to-a.from, 1), min(b.to-b.from, 1)), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.n, b.n))
 	})
@@ -777,7 +780,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.loops = map[loopNode][]deltaSpan{}
 		}
 		known := x.loops[s.of]
-		if len(known) > 0 { // spans of a snapshot overlap only if it is damaged
+		if len(known) > 0 { // if the snapshot is damaged, s may overlap the last known span
 			s.from = max(s.from, known[len(known)-1].to+1)
 		}
 		if s.from <= s.to {
