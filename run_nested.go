@@ -12,14 +12,18 @@ import (
 type composite struct {
 	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored
 	working bool // whether a worker concludes the composite, since its nested run has ended
-	put     bool // whether the concluding worker was abandoned because the run is being left, so that another worker must conclude the composite
+	// put reports whether the run has abandoned the worker that concluded the composite. This happens when the run is being left. Another worker
+	// must then conclude the composite.
+	put bool
 
-	seen *sights // for a memoized node that has begun since the run was last restored; otherwise nil
+	// seen records, for a memo, which inputs the nodes inside read. It is nil if no memo needs them, and for a node that began before the run was
+	// last restored.
+	seen *sights
 
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
 	failed *failedWhole // set while the nodes inside are undone after a failed attempt; otherwise nil
 
-	before iterations     // for a loop
+	before iterations     // for a loop: the outputs of its earlier iterations
 	pause  *pause         // for a loop that waits for its next iteration, or whose wait was interrupted; otherwise nil
 	text   *iterationText // for a loop in a run with a store: the output of the last iteration
 	stored int32          // the number of outputs in before.all that were sent to the store
@@ -462,7 +466,8 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // attend does no more with r, since a worker of the outer run may read the verdict without the lock
+			// A worker of the outer run may from now on read r's verdict without the lock. So attend changes nothing else in r.
+			r.conclude(now)
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -511,7 +516,8 @@ func (r *Run) shareTreeKey(g int32, key string) {
 	t.keys[key] = own
 }
 
-// bindKey sets a node's key, which comes from a value, and shares the key's slots with other runs. The caller holds the run's lock.
+// bindKey sets the key of a node that takes its key from the value of an input. It shares the key's slots with other runs. The caller holds the run's
+// lock.
 func (r *Run) bindKey(ref machine.Ref, key string) {
 	if key == "" {
 		return
@@ -526,8 +532,8 @@ func (r *Run) bindKey(ref machine.Ref, key string) {
 	}
 }
 
-// slotsOf returns the slots of a group. The run's graph or the nearest graph around it declares the group. slotsOf returns nil if the group has
-// no limit.
+// slotsOf returns the slots of a group, or nil if the group has no limit. It uses the run's own graph if this graph declares the group, and otherwise
+// the nearest graph around it that declares the group.
 func (r *Run) slotsOf(name string) *machine.Slots {
 	for ; r != nil; r = r.outer {
 		i, ok := r.plan.groupIndex[name]
@@ -535,7 +541,8 @@ func (r *Run) slotsOf(name string) *machine.Slots {
 			continue
 		}
 		pooled := r.cfg.pool.group(r.plan, i) != nil
-		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{} || pooled) { // the slots are missing if no node of this graph is a member
+		// If no node of this graph is a member of the group, the group has no slots yet.
+		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{} || pooled) {
 			r.st.MakeSlots(i)
 		}
 		own := r.st.SlotsOf(i)
@@ -586,7 +593,8 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		if list[i] == r { // usually true for the first i: only runs of other attempts of r's composite have the same place
+		// This is usually true for the first i, since only runs of other attempts of r's composite sort equal to r.
+		if list[i] == r {
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
 		}
@@ -607,7 +615,7 @@ func (r *Run) makeTree() {
 	r.enter()
 }
 
-// enter makes the run, and its groups and keys, use the tree's slots.
+// enter connects the run, its groups and its keys to the slots of the tree.
 func (r *Run) enter() {
 	s := &r.st
 	if r.turn == nil {

@@ -165,9 +165,9 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 //
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
 // then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when the run continues, and the
-// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than
-// [CancelGrace], and guards, merges and tests that do not return, are abandoned and listed in Result.Abandoned. Stop the process before such a run
-// continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
+// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace] are
+// abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do not return. Stop the process before
+// such a run continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -523,7 +523,7 @@ type given struct {
 	opts []Option // without the Runner's options
 }
 
-// Redrive reruns the named nodes of an ended run that the Runner remembers, and all nodes that follow them: see the option [Redrive]. If nodes is
+// Redrive reruns the named nodes of an ended run that the Runner remembers, and all nodes that follow them: see the option [Redrive]. If `nodes` is
 // empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has the old run's id, graph,
 // step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] also yields the old events. If the old
 // run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who requests the redrive,
@@ -605,7 +605,7 @@ func (d *deferrals) untilRequest(id string) {
 	}
 }
 
-// request is called when a request was posted for a run. It ends the run's deferral if untilRequest was called for the run.
+// The method `request` is called after a request was posted for a run. It ends the run's deferral if untilRequest was called for the run.
 func (d *deferrals) request(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -615,8 +615,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, how many of these runs are being started, and the time until the first deferral ends (at most
-// `most`). If a run was not started for mostRetry after its pause, except forgets the run's failures.
+// The method `except` returns the sorted ids of the deferred runs, how many of these runs are being started, and the time until the first deferral
+// ends (at most `most`). If a run was not started for mostRetry after its pause, the method forgets the run's failures.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -656,7 +656,7 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 }
 
 // hasReplaced reports whether text contains `\ufffd` as an escape. Package json writes this escape for invalid UTF-8, and writes the character
-// U+FFFD unescaped.
+// U+FFFD unescaped. A backslash begins an escape only if an even number of backslashes precedes it.
 func hasReplaced(text []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.Index(text[from:], []byte(`\ufffd`))
@@ -664,7 +664,7 @@ func hasReplaced(text []byte) bool {
 			return false
 		}
 		from += i
-		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // after an odd number of backslashes, this backslash does not begin an escape
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 {
 			return true
 		}
 	}
@@ -705,8 +705,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest shortens the numbers of a JSON value. If `without` is not empty, it is the name of the member that shortest removes from each object with
-// a member "content". It changes the value in place. An integer keeps all its digits.
+// The function `shortest` shortens the numbers of a JSON value, which it changes in place. An integer keeps all its digits. If `without` is not empty,
+// the function also removes the member with this name from each object that has a member "content".
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -769,8 +769,8 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that continues the
-// run of the key may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
+// The method `same` reports whether the run r may replace or join the run of this key. r must have the same graph and inputs. Two exceptions hold
+// if r continues that run: with [AllowGraphChange] the graph may differ, and with a store r may have no inputs, since it takes them from the store.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
@@ -861,7 +861,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	return nil, nil, nil
 }
 
-// settle ends the reservation of the run's key. If claim is not nil, the key belongs to the run in claim from now on.
+// settle ends the reservation of the run's key. If `claim` is not nil, the key belongs to the run of `claim` from now on.
 func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	key := r.cfg.idempotencyKey
 	s.mu.Lock()
