@@ -87,11 +87,11 @@ func (t Types) check() error {
 	return nil
 }
 
-// maxValueDepth bounds the nesting of values that Types encode, because a value nested more deeply probably contains
+// maxValueDepth is the greatest depth of nesting at which a value is still encoded or decoded. A value that is nested more deeply probably contains
 // itself.
 const maxValueDepth = 1000
 
-// The map leaves contains the built-in types whose own JSON form can be decoded without loss.
+// The map `leaves` contains the built-in types whose own JSON form can be decoded without loss.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -179,7 +179,7 @@ func (t types) nameOf(typ reflect.Type) (string, bool) {
 	return prefix + name, ok
 }
 
-// typeOf returns the type with a name, the reverse of nameOf.
+// typeOf is the reverse of nameOf: it returns the type to which a name belongs.
 func (t types) typeOf(name string) (reflect.Type, bool) {
 	if typ, ok := leaves[name]; ok {
 		return typ, true
@@ -419,7 +419,7 @@ func (t types) Decode(data json.RawMessage) (any, error) {
 	return t.value(data, 0)
 }
 
-// value is the reverse of the method form: it decodes a form.
+// The method `value` is the reverse of the method `form`: it decodes a form.
 func (t types) value(data json.RawMessage, depth int) (any, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
@@ -474,7 +474,7 @@ func untag(data json.RawMessage) (name *string, value json.RawMessage, err error
 	return name, exact["value"], err
 }
 
-// taggedValue decodes a value that form has tagged with its type, such as a number that JSON cannot express.
+// taggedValue decodes a value that the method `form` has tagged with its type, such as a number that JSON cannot express.
 func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	var text string
 	switch typ {
@@ -574,7 +574,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {
-	case leaves["any"], leaves["string"], leaves["float64"]: // the method form tags some values of these types
+	case leaves["any"], leaves["string"], leaves["float64"]: // the method `form` tags some values of these types
 		x, err = t.value(data, depth+1)
 	case leaves["float32"]:
 		x, err = t.taggedValue(v.Type(), data, depth+1)
@@ -591,7 +591,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
 }
 
-// encodeValue encodes a value with codec, which may be user code; nil means nil Types.
+// encodeValue encodes a value with codec, which may be user code. If codec is nil, encodeValue uses a nil Types.
 func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	if codec == nil {
 		codec = Types(nil)
@@ -606,8 +606,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error, or a value without a JSON
-// form such as NaN, gets the form that a store would contain.
+// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error gets
+// the form that a store would contain, and so does a value that has no JSON form, such as NaN.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

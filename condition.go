@@ -47,8 +47,8 @@ type labeler interface {
 // runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the condition
 // completes, it handles every failure that reaches it, even a failure that the test did not look at. With the Join [AllSucceeded], however, a failed
 // predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain
-// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, connect it to the last node
-// of the branch and, by a plain edge, to the condition. This works even if there is no "false" branch:
+// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow, by plain
+// edges, both the last node of the branch and the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -111,10 +111,10 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 
 const defaultLabel = "default"
 
-// labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", a string becomes a label without the
-// spaces around it, and each string of a list becomes a label. The label of a map or struct is the first of its fields "branch", "label"
-// and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result. If the method
-// returns none, the condition takes the default branch. Any other output has no label.
+// labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", and a string becomes a label without the
+// spaces around it. Each element of a list becomes a label if all elements are strings or bools. The label of a map or struct is the first of its
+// fields "branch", "label" and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's
+// result. If the method returns none, the condition takes the default branch. Any other output has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -199,8 +199,8 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField returns the first exported field with the given JSON name. A field without a JSON name matches its Go name; case does not
-// matter.
+// structField returns the first exported field with the given JSON name. A field without a JSON name is found by its Go name; upper
+// and lower case count as equal.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -438,8 +438,8 @@ type evaluator = interface {
 // its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard
 // is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression can see, and an
 // error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not call
-// ancestor for this node. It then does not count as an expression that names the node. input returns nil for the name of a root input that a run can
-// have, and an error that matches [ErrUnknownInput] for an undeclared name.
+// ancestor for this node. Compile may then warn that nothing uses the answer of the node. input returns nil for the name of a root input that a run
+// can have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
 	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] determines whether the value lets the node run. The View
 	// belongs to the expression's node and shows only the node's ancestors. The context has the values of the run's context and a deadline of one
@@ -631,13 +631,14 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				v.blind = true // reading the output of a failed node must not be an error here, because with GuardAllow the error would let the node run
+				// A text may read the output of a failed ancestor. If this were an error, GuardAllow would let the guarded node run.
+				v.blind = true
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
 		case err != nil && c.g.StrictGuards:
 			c.keep(err)
-		default: // the guard fails at each evaluation, and GuardErrors determines what follows
+		default: // the text has an error: the guard fails at each evaluation, and GuardErrors determines what follows
 			l.when = func(View) (bool, error) { return false, err }
 		}
 	}

@@ -187,8 +187,8 @@ func (w *worker) admission() (refused attemptResult) {
 	return refused
 }
 
-// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. Since it runs as a part of the attempt, a panic
-// or a Goexit fails the node.
+// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. It runs as a part of the attempt, so a panic or a
+// Goexit of the contract or the moderator fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
 	if n := r.plan.node(step.ref); r.plan.contracts[step.ref][event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) {

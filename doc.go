@@ -27,7 +27,7 @@
 // Fifteen names are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and [Param], by
 // which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-// The other names are listed by task. Functions that return an [Option] make arguments of Execute:
+// The other names are listed by task. A function that returns an [Option] makes an argument for Execute.
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
@@ -90,13 +90,13 @@
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges deliver data only, because
-// the label would have no effect if they could make it run. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge
-// failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source fails. They do not make it run. These
-// plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
-// branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store" two edges lead into the node store:
-// the branch "false", and a plain edge from the node prepare, which is on the branch "true". All join rules other than [AllSucceeded] and [Boundary]
-// count every edge.
+// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges deliver data only: if a
+// plain in-edge could make the node run, the label would have no effect. For example, in "fetch; if there are rows: store(rows)" and "refund(order)
+// if charge failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source fails. They do not make it run.
+// These plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
+// branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store" two edges lead into the node
+// "store": the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All join rules other than [AllSucceeded] and
+// [Boundary] count every edge.
 //
 // The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that was
 // not taken. Then T runs with A alone. But if T has [SkipStrict], or a required port that X feeds, T is skipped.
@@ -105,13 +105,13 @@
 //
 // A failed node failed by itself. An aborted node was stopped because of a failure elsewhere, and a cancelled node was stopped by the host or the
 // caller. A skipped node was not on the chosen path. A failure is handled when a node that may see it has run: an error boundary ([If],
-// [Switch]), the target of a catch edge ([OnFailure]), or a node whose join rule tolerates failure. A run completes, and is Degraded, if all its
-// failures were handled. A single failure that no node has handled fails the run. Cleanup nodes and the end node always run, and handle no
-// failure.
+// [Switch]), the target of a catch edge ([OnFailure]), or a node whose join rule tolerates failure. If a run had failures and all of
+// them were handled, the run completes and is Degraded. A single failure that no node has handled fails the run. Cleanup nodes and the end node
+// always run, and handle no failure.
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, it undoes its nodes. The undoing begins when all
+// Node.Compensate undoes the effects of its node. A run that is about to end failed or cancelled undoes its nodes. The undoing begins when all
 // nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a node that
 // completed. It is also called for a node that began and failed or was stopped, because such a node may have had an effect. It is not called if the
 // step of such a node returned [NoEffect]. The successors of a node are undone before the node; independent nodes are undone at the same time. A run
@@ -142,17 +142,17 @@
 //
 // # Guarantees
 //
-// Execute returns when every node is terminal and every goroutine of the run has returned, except attempts and sinks that ignore a stop, which the
-// [Result] names. A panic or a runtime.Goexit of a step never reaches the host, and does not keep other nodes from running. User code never runs
-// under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and the depth of its stack is constant.
-// Several runs may use a Graph or Plan at once.
+// Execute returns when every node is terminal and every goroutine of the run has returned. The exceptions are attempts and sinks that ignore a stop:
+// the [Result] names them. A panic or a runtime.Goexit of a step never reaches the host, and does not keep other nodes from running. User code never
+// runs under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and the depth of its stack is
+// constant. Several runs may use a Graph or Plan at once.
 //
 // # Waiting, and continuing elsewhere
 //
 // A gate (see [KindGate]) and a step that returns [Suspend] wait for a signal from outside. While they wait, they hold neither a slot nor a
-// goroutine. A run that can only wait is suspended. [Run.Signal] then continues a [Run]. [Execute] returns a [Result] with a [Snapshot].
-// [Resume] continues the run from the Snapshot in any process, and [Redrive] repeats failed nodes. With a [store.Store] every completion is a
-// transaction, and a process that starts the run again continues where the last process crashed.
+// goroutine. A run that can only wait is suspended. A [Run] of [Start] then stays in memory until [Run.Signal] continues it. [Execute] does not wait:
+// it returns a [Result] with a [Snapshot], and [Resume] continues the run from the Snapshot in any process. [Redrive] repeats failed nodes. With a
+// [store.Store] every completion is a transaction, and a process that starts the run again continues where the last process crashed.
 //
 // # What it is not
 //
