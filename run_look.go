@@ -153,8 +153,9 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report the states of all nodes at one moment. For a node that has completed or has not begun it copies
-// only the word. The records of terminal nodes do not change, except when a store fails to write their ends.
+// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, it copies only the word of a
+// node that has completed or has not begun, if the node has no `extra`. The method `each` reads the records of completed nodes later, without the lock.
+// That is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -278,7 +279,7 @@ func (e *PathError) Error() string {
 // Is reports whether target is [ErrUnknownNode].
 func (e *PathError) Is(target error) bool { return target == ErrUnknownNode }
 
-// complete lists the choices. There may be many, so the caller must not hold the run's lock.
+// The method `complete` lists the choices. There may be many, so the caller must not hold the run's lock.
 func (e *PathError) complete() error {
 	if e.in != nil {
 		e.Choices = e.in.choose(e.prefix, nil)
@@ -287,7 +288,7 @@ func (e *PathError) complete() error {
 }
 
 // locate returns the node of a path and the run that performs the node. The caller holds the run's lock. If locate returns an error, the caller
-// calls complete after it has released the lock.
+// calls `complete` after it has released the lock.
 func (r *Run) locate(path string) (place, *PathError) {
 	c, rest := r, path
 	for {
@@ -302,7 +303,8 @@ func (r *Run) locate(path string) (place, *PathError) {
 	}
 }
 
-// enterPath follows the first part of a path into a nested run. It returns this run and the rest of the path, or nil if there is no such run.
+// enterPath follows the first part of a path into a nested run. It returns the nested run and the path within that run, or nil if there is no such
+// run. The path within the run of a map's items is the whole path, since the names of the items contain the map's id.
 func (r *Run) enterPath(path string) (*Run, string) {
 	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
@@ -772,7 +774,8 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	if !n.End.Before(n.Began) { // otherwise the process ended during the attempt, and the attempt begins again
+	// An End before Began belongs to an earlier attempt: the process ended during the current attempt, which begins again.
+	if !n.End.Before(n.Began) {
 		current.End = n.End
 	}
 	return append(list, current)

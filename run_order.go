@@ -20,7 +20,7 @@ type order interface {
 	// reaches the gates and begins the composites that precede the task. It does so in the same critical section, so that nothing else can change the
 	// order in which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called after the worker has begun the task that next returned, if only gates remain to be taken.
+	// onlyGates is called after the worker has begun the task that `next` returned, if only gates remain to be taken.
 	onlyGates(r *Run, now int64)
 	// announce lets the State announce work, unless single.halts reports that nothing may begin now. When something may begin again, dispatch is
 	// called.
@@ -95,8 +95,10 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //
 // The run's lock guards all fields except `next`.
 type single struct {
-	alone       int          // the number of workers that evaluate something without a slot
-	unwritten   int          // the number of ready nodes and ended nested runs that wait for a write of the store before they are evaluated without a slot: see Run.awaitsWrite
+	alone int // the number of workers that evaluate something without a slot
+	// unwritten is the number of ready nodes and ended nested runs that will be evaluated without a slot, but only after the store has written their
+	// changes: see Run.awaitsWrite.
+	unwritten   int
 	next        atomic.Int64 // when the first alarm of the bell is due; readable without the lock
 	interrupted *Step        // the last interrupted attempt that held the slot, or nil
 	rang        int64        // when an alarm rang last
@@ -145,7 +147,7 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// needsNoSlot reports whether a node is performed without a slot. In a run with one slot, no other task begins while the node is performed.
+// needsNoSlot reports whether a node is performed without a slot. In a run with one slot, no other task begins while a worker evaluates such a node.
 func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
@@ -212,14 +214,15 @@ func (q *single) note(r *Run) {
 	q.next.Store(first)
 }
 
-// isDue reports whether an alarm may be due now. Without alarms the value of `next` is [math.MaxInt64], so isDue returns true if now has this
-// value.
+// isDue reports whether an alarm may be due at the time `now`. Without alarms the value of `next` is [math.MaxInt64], so isDue returns true if `now`
+// also has this value.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.
 func (r *Run) ringDue(now int64) {
 	q, b := r.single, r.outermost().bell
-	for b != nil && q.isDue(now) { // without a bell no alarm is armed, but isDue may still report true if now is math.MaxInt64
+	// Without a bell no alarm is armed. But isDue reports true even then if `now` is math.MaxInt64.
+	for b != nil && q.isDue(now) {
 		a, ok := b.alarms.Next(now)
 		if !ok {
 			return
@@ -228,7 +231,7 @@ func (r *Run) ringDue(now int64) {
 		q.rang = now
 		if a.timer == nil || a.timer.Stop() {
 			a.run.timers--
-		} // if Stop returns false, the timer's callback will still run, but finds no due alarm
+		} // if Stop returns false, the timer's callback still runs: it decrements `timers` and does nothing else
 		a.run.rung(a, now)
 		if r.tree != nil {
 			r.tree.touch(a.run)
@@ -421,8 +424,8 @@ func (x *turn) before(y *turn) bool {
 	return cmp.Or(slices.Compare(x.order[:both], y.order[:both]), cmp.Compare(x.at(both), y.at(both))) < 0
 }
 
-// at returns the position of the composite at this depth of nesting. At the depth of the run itself, it returns the position of the best ready
-// node.
+// The method `at` returns the position of the composite at this depth of nesting. At the depth of the run itself, it returns the position of the best
+// ready node.
 func (x *turn) at(depth int) int32 {
 	if depth < len(x.order) {
 		return x.order[depth]

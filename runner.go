@@ -581,7 +581,7 @@ func (d *deferrals) begin(id string) (failures int) {
 	return failures
 }
 
-// begun removes a run that has begun, since its lease now prevents other processes from starting it.
+// begun removes a run that has begun. The run is leased now, and a store does not list a leased run as due.
 func (d *deferrals) begun(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
