@@ -38,7 +38,7 @@ type Service struct {
 	KeyRunsOf func(key string) int
 	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If the next backoff, pause, [SuspendUntil] or deadline of
 	// the run ends later than after this time, Serve leaves the run at once. The run continues here or in another process when it is due. Meanwhile
-	// it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve keeps all runs. Serve also keeps
+	// it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve leaves no such run. Serve also keeps
 	// a run if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:

@@ -29,7 +29,7 @@ import (
 type Snapshot struct {
 	file  snapshotFile
 	codec Codec     // used by MarshalJSON; the values of a decoded snapshot are read with the codec of the run that resumes
-	log   *eventLog // contains the file's events, for a run that continues in this process; nil if there is none
+	log   *eventLog // the log of the run, for a run that continues in this process; nil in a snapshot from a file or a store, or if the run has no log
 }
 
 // snapshotVersion is the version of the JSON form. A reader accepts no other version, except undoVersion.
@@ -417,8 +417,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. If unanswered is set, it omits those nodes inside expanded nodes for which signals have already
-// arrived. These signals are delivered when the graph is known.
+// waiting appends the paths of the nodes that wait. If `unanswered` is set, it omits a node inside an expanded node if a signal for the node has
+// already arrived. This signal is delivered when the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	if in.Redo != nil && !in.Redo.Open {
 		return paths // the nodes that waited inside begin again

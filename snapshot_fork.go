@@ -182,7 +182,8 @@ func (d *redo) repeats(n *nodeState) bool {
 // node decides how a chosen node runs again: it begins again, or it continues inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
-		var before insideState // a path may lead into a graph that a step has returned
+		// A path may lead into a graph that a step has returned. The plan does not know this graph, but the snapshot has its nodes.
+		var before insideState
 		if n != nil {
 			before.Nodes = []nodeState{*n}
 		}
@@ -203,7 +204,8 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // a composite that is named together with nodes inside it repeats at least as much as if only the composite were named
+	// A composite that is named together with nodes inside it repeats at least as much as if only the composite were named.
+	if named && rests != nil {
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -290,7 +292,9 @@ func (a *again) any() bool {
 // goesOn reports whether a composite can continue inside. It can if it has begun, does not wait for its next attempt, and has an unchanged
 // declaration.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
-	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready for returning it again
+	// A Ready node waits for its next attempt, unless it was expanded. The step of an expanded node is called again, in the same attempt, only to
+	// return the graph again.
+	next := n.Status == Retrying || n.Status == Ready && !n.expanded()
 	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
 		return false
 	}
@@ -424,7 +428,8 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			delete(a.inside, r)
 		}
 		grown = false
-		for r, n := range at { // a superseded node runs again if the node that decided without it runs again
+		// A superseded node runs again if the node that decided without it runs again.
+		for r, n := range at {
 			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
 				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
 					a.runs[r], grown = true, true

@@ -80,7 +80,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	inner := p.sub(ref)
 	if node.Map != nil {
 		if list == nil {
-			if in.Items > len(in.Nodes) { // a map that has ended has the states of all its items
+			if in.Items > len(in.Nodes) { // the map has ended, so the snapshot must contain the states of all its items
 				return nil, fmt.Errorf("%w: snapshot: node %s has %d items, but not the states of all of them", ErrBadValue, quoteID(prefix+n.ID), in.Items)
 			}
 			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
@@ -174,7 +174,7 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				r.reportKept(kept, r.prefix) // when the step returns its graph again, the nested run reports the same failures
+				r.reportKept(kept, r.prefix) // the nested run reports the same failures again when the step has returned its graph; they count once
 			}
 			if kept.Status == Running {
 				r.reentered = true
@@ -209,8 +209,9 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
+	// A composite that has not ended stays dormant, if it is dormant, until a node inside can continue: see continueWaits.
 	if in.redone = ended || a.any(); ended {
-		n.Dormant = false // a dormant composite that has not ended stays dormant until a node inside can continue, see continueWaits
+		n.Dormant = false
 	}
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
@@ -244,7 +245,7 @@ func (h *held) beginInside() {
 	}
 }
 
-// rewind makes a loop continue at the beginning of an earlier iteration.
+// rewind makes a loop continue at the beginning of the iteration `to`: an earlier iteration, or the current one.
 func (in *insideState) rewind(to int) {
 	if to < in.Iteration {
 		if in.Previous = nil; to > 1 {
@@ -346,7 +347,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is already running
+	if h.continues() && c.rootInputs == nil { // c.rootInputs is set if the node was expanded; its attempt is then already running
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -584,8 +585,8 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// The method `performed` returns the run that continues and in which the paths of nodes, relative to h, begin with the prefix. It returns nil if
-// there is none.
+// The method `performed` returns the run whose nodes have paths that begin with the prefix, relative to h. It returns nil if there is no such run,
+// or if it does not continue.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
@@ -707,7 +708,8 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 	}
 }
 
-// name adds a node under a name, unless another node already has the name.
+// name adds a node under a name. If another node has the name, it keeps the name, unless the graph with that node is known again or both nodes are
+// inside the same expanded node of a continuing run.
 func (k keptNodes) name(name string, x *keptNode) {
 	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
 		k[name] = x

@@ -83,7 +83,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)
 	if stored == nil {
-		file = file.clone() // the host owns the snapshot
+		file = file.clone() // the snapshot belongs to the host, and must not change
 	}
 	if err = file.eachOfRun(decoder(c.codec)); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (r *Run) restore(x *restoration) {
 	}
 	r.epoch, r.cancelled = x.file.Epoch, x.file.Cancelled
 	r.setFailedGroups(failuresOf(x.file.Failed))
-	if x.file.Asked != nil { // a caller may have sent a request while the run was pending
+	if x.file.Asked != nil { // this request precedes any request that a caller has sent while the run was pending
 		r.rare().asked = boundedRequest(x.file.Asked)
 	}
 	redrivenBy := boundedRequest(x.file.Redriven)
@@ -282,7 +282,7 @@ func (r *Run) restore(x *restoration) {
 		}
 	}
 	observed := r.st.ObservedWords()                   // the words of the pending run
-	x.held.each(func(h *held) { h.run.base = r.base }) // functions of Around may have changed the context after the nested runs were made
+	x.held.each(func(h *held) { h.run.base = r.base }) // after the nested runs were made, functions of Around may have changed r.base
 	x.held.endBackoffs(r.wallClock())
 	x.held.install()
 	if d := r.durable; d != nil {
@@ -293,7 +293,7 @@ func (r *Run) restore(x *restoration) {
 		case r.cfg.redrive:
 			d.undone = maps.Clone(d.undone)
 			d.takeBack(&x.taken)
-			counts := readDeltas(x.file.Deltas) // the records that count these deltas are removed
+			counts := readDeltas(x.file.Deltas) // the redrive removes records of nodes, so the run's record takes over all counts
 			d.deltas = map[string]int{}
 			counts.addTo(d.deltas)
 		case r.cfg.fork:
@@ -319,7 +319,8 @@ func (r *Run) restore(x *restoration) {
 	// If InWave is missing in the file, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	if !x.crashed { // an event before the run was continued has named the waiting nodes; after a crash this event may be lost
+	// Before the run was continued, an event has named the waiting nodes, so no event names them again. After a crash that event may be lost.
+	if !x.crashed {
 		waits := r.waiters()
 		waits.began = nil
 		for _, k := range waits.kept {
@@ -617,7 +618,7 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	case p.net.Is(ref, machine.FlagGate) && !n.Status.Terminal() && (n.Started != 0 || n.Attempts != 0): // no attempt of a gate starts
 		return false
 	}
-	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may be about to stop
+	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a node that has not ended may have a Cause: it may be about to stop
 }
 
 // inOrder sorts nodes into the order of declaration.
@@ -713,8 +714,8 @@ func (h *held) waiting() (n int) {
 }
 
 // endBackoffs makes each node ready if its backoff has ended. If an older version wrote the snapshot, a backoff may have no recorded end; it then
-// counts as ended. endBackoffs bounds each remaining backoff by the node's policy, since the clock that computed the time may have been wrong.
-// Nothing else ends the backoff of a cleanup node.
+// counts as ended. endBackoffs bounds each remaining backoff, except a SuspendUntil, by the node's policy, since the clock that computed the time
+// may have been wrong. The bound matters most for a cleanup node, since nothing else ends the backoff of such a node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

@@ -124,7 +124,7 @@ func (r *Run) fileHeader() snapshotFile {
 	switch {
 	case r.log != nil:
 		file.LastEvent = r.log.lastID()
-	case r.cfg.from != nil: // this Run has no log, so the last event is the last event of the snapshot from which the run continues
+	case r.cfg.from != nil: // this Run has no log, so it has had no event since the snapshot from which it continues
 		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {
@@ -262,7 +262,8 @@ func (comp *composite) state() *insideState {
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
-	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil { // an earlier iteration may have expanded a node
+	// An earlier iteration may have nodes to undo even if the current one has none, since it may have expanded a node.
+	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil {
 		in.Undoing = c.undo.status
 	}
 	if c.recorder != nil {
@@ -318,7 +319,8 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // if a loop was stopped during a pause, it.all also contains the output of the last iteration
+	// If a loop was stopped during a pause, it.all also contains the output of the last iteration.
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] {
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -533,7 +535,8 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 			if inner, err := in.later.level(n.Inside.plan, n.Inside, within); err == nil {
 				list = inner.handled(list, n.Inside.Nodes, within, redrive, before || !redrive && keptBefore[r])
 			}
-		case in.later != nil && n.Status == Completed: // if the node has not completed, the handlers are found when the graph is known
+		case in.later != nil && n.Status == Completed:
+			// Only a completed node is searched here. For any other node, the handlers are found when the graph is known.
 			list = handledUnknown(list, n, prefix)
 		case in.plan != nil:
 			list = in.handled(list, n.Inside.Nodes, n.prefixInside(prefix), redrive, before || !redrive && keptBefore[r])
@@ -597,7 +600,8 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	within := n.prefixInside(prefix)
 	var failed handled
 	for i := range n.Inside.Nodes {
-		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // a map only tolerates the failures of its items, and does not handle them
+		// The failed items of a map do not count, since a map only tolerates their failures and does not handle them.
+		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 {
 			if failed.first == "" {
 				failed = handled{node: prefix + n.ID, first: within + in.ID, more: -1}
 			}
@@ -633,7 +637,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 }
 
 // answersOf returns the failures that a completed node has caught. If the node ran only on branches that boundaries took because of failures,
-// taken contains these failures.
+// the result `taken` lists these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
 	otherwise := false // whether the node would have run without branches that were taken because of failures
