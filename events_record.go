@@ -94,7 +94,7 @@ type recorder struct {
 	ended  uint64   // the id of the last event that ended a node; equal to the field `first` if there is none
 	latest []latest // by Ref
 
-	restored bool // whether the run continues from a snapshot whose consequences have not been recorded yet
+	restored bool // whether the run continues from a snapshot, and the method `tell` has not been called since
 }
 
 // latest is a node's last event of a kind that is not passing, see eventKind.passing.
@@ -107,7 +107,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // an attempt shows that a composite continues; without one the node begins again
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // the attempt is above 0 only for a composite that continues; any other node begins again
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -131,9 +131,9 @@ func (r *Run) retract(runs []*Run) {
 		rec := r.recorder
 		if rec.first > left {
 			rec.first = 0
-			if r.outer != nil {
+			if r.outer != nil { // the log no longer has the event that started the composite around r, so it gets no more events of r
 				r.st.DropLog()
-			} // the log no longer has the event of the start of the run's composite
+			}
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -254,7 +254,8 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the node whose early join stopped this node may have no event yet
+		// If the node whose early join stopped this node has no event yet, the last end of a node is the parent.
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended)
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
@@ -503,8 +504,8 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// The method `draft` does what make does, except that it does not call the codec. The caller encodes the output in the payload afterwards, with
-// withOutput.
+// The method `draft` does what the method `make` does, except that it does not call the codec. The caller encodes the output in the payload
+// afterwards, with withOutput.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
@@ -610,7 +611,7 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 
 // The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record do not change any more.
 func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
-	if rec := &r.records[ref]; rec.attempts > 0 { // a gate without attempts is completed by its signal
+	if rec := &r.records[ref]; rec.attempts > 0 { // a gate that its signal completes has no attempts, and therefore no duration
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
 	done.Labels = r.branchesOf(ref)

@@ -147,7 +147,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the nodes are checked when the stored trigger is known
+	// If the trigger may be in the store, it decides which nodes the run has. Then fromStore checks the nodes once it has loaded the run.
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil {
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
@@ -200,8 +201,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	return r, false, nil
 }
 
-// The method `reserve` reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run
-// that the caller can join, reserve returns that run and reserves nothing.
+// The method `reserve` reserves the run's idempotency key and, under a Runner, the run's id. While the id is reserved, the Runner begins no other run
+// with this id. If the key has a run that the caller can join, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -281,8 +282,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 }
 
 // The method `some` returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it,
-// as deep as possible. For the plan of each level, the function `of` returns the nodes from which the text names the first one. In test mode deep
-// is false, since the composite may be mocked.
+// as deep as possible: at each level, the first of the nodes that the function `of` returns for the plan of this level. In test mode deep is false,
+// since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -356,8 +357,8 @@ func (r *Run) discard() error {
 }
 
 // The method `origin` returns the state from which a run without a store continues, or nil if the run starts from the beginning. For a run with a
-// store it also returns nil, but checks what does not depend on the store. It checks this before the lease is taken, since Acquire creates a run
-// that is not in the store, even if the run is then refused.
+// store it also returns nil, but checks what does not depend on the store. It makes these checks before the run takes its lease. Acquire, which takes
+// the lease, creates a run that the store does not have, even if a later check refuses the run.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -433,7 +434,7 @@ func (r *Run) attend() {
 	}()
 	err := contain(func() error {
 		ended := r.ctx.Done()
-		if ended == nil { // the context cannot end, so it needs no cause
+		if ended == nil { // the context cannot end, so it never stops the run
 			cause = nil
 			return nil
 		}
@@ -501,7 +502,8 @@ func (r *Run) callerEnded() {
 	}
 }
 
-// endFollow calls f when the run stops following its caller's context. Only the first call has an effect.
+// endFollow records that the run no longer follows its caller's context, and calls f under the run's lock unless the run has ended. Only the first
+// call of endFollow has an effect.
 func (r *Run) endFollow(f func(now int64)) {
 	if r.unfollowed.CompareAndSwap(false, true) {
 		r.callback(f)

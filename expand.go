@@ -50,7 +50,7 @@ type expansion struct {
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
 	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in
-	// the snapshot, with the nested runs that continue them. The field `answers` is the number of signals that have been answered.
+	// the snapshot, with the nested runs that continue them. The field `answers` is the number of signals for these nodes that are in `held`.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -102,7 +102,8 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 			return refuse(CauseSubrun, err)
 		}
 	}
-	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // the outcome if the node must not be retried
+	// If the node is being stopped, amend drops the expansion. Then the attempt fails as follows, and the node is not retried.
+	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause
 	failed.err, failed.expand = e, x
 	return failed
 }
@@ -218,7 +219,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 }
 
 // redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the nodes
-// inside. It returns true if the node begins again because the graph is a different one.
+// inside. It returns true if a redrive makes the step return a different graph: then the nested run performs this graph from its beginning.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -315,7 +316,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life has stopped the nodes inside; it decides the outcome even if they still complete
+	// If a timeout stopped the nodes inside in the earlier life, it decides the outcome of the expanded node, even if the nodes inside still complete.
+	if h.within.TimedOut != timeoutNone {
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
@@ -340,8 +342,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. If so, the node was expanded in
-// an earlier life, this life does not know the graph, and nodes inside may have to be undone.
+// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. It must be called if the node was
+// expanded in an earlier life, this life does not know the graph yet, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
@@ -499,7 +501,7 @@ func (r *Run) addUndos(nodes []nodeState) {
 	}
 }
 
-// isExpansion reports whether the run performs a graph that a step has returned.
+// isExpansion reports whether the composite's nested run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
 // forgetExpansion drops the graph into which an earlier attempt expanded.

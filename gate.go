@@ -49,8 +49,10 @@ type GateTimeout uint8
 
 // The values of GateTimeout.
 const (
-	GateFail  GateTimeout = iota // the gate fails, with the cause gate_timeout
-	GateLabel                    // the gate completes with the output "timeout", which is also its label: labelled edges must include "timeout" or "default"
+	GateFail GateTimeout = iota // the gate fails, with the cause gate_timeout
+	// GateLabel completes the gate with the output "timeout", which selects the branches. If the gate has labelled out-edges, one of them must have
+	// the label "timeout" or "default".
+	GateLabel
 )
 
 var gateTimeoutNames = enum.Of[GateTimeout]("gate timeout", "fail", "label")
@@ -359,7 +361,8 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 		if !ok {
 			continue
 		}
-		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge does not name a branch, see checkTerms
+		// On an edge into the end node, the label names a branch only if the edge leaves a router, waits for success and is not data-only. See checkTerms.
+		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) {
 			continue
 		}
 		f(i, from, e.Label)

@@ -125,7 +125,7 @@ func (h *History) workflow(name string) *workflow {
 	return w
 }
 
-// space makes room for one more path of w. It reports whether there is room.
+// The method `space` forgets old workflows, but not w, until there is room for one more path. It reports whether there is room.
 func (h *History) space(w *workflow) bool {
 	limit := h.Limit
 	if limit == 0 {
@@ -248,7 +248,7 @@ func (r *Run) learnedPrefix() string {
 		return ""
 	}
 	outer := r.outer.learnedPrefix()
-	if r.outer.items == nil { // if r.outer performs a map, outer already ends with the name of the map
+	if r.outer.items == nil { // if r.outer is the run of a map's items, outer already ends with the name of the map and "[]"
 		outer += r.outer.plan.names[r.within.ref]
 	}
 	switch {
@@ -292,7 +292,7 @@ func (r *Run) schedule() *machine.Schedule {
 type learning struct {
 	known   *estimates  // the estimates that the run uses; nil if it uses none
 	lessons []lesson    // durations from ended runs that the History has not learned yet
-	news    atomic.Bool // whether lessons is not empty; written under the run's lock
+	news    atomic.Bool // whether there are lessons; written under the run's lock
 }
 
 // lesson is the duration of a node.

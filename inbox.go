@@ -24,8 +24,8 @@ import (
 // waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in which the
 // request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time are taken
 // before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called under the run's
-// lock. Stops are taken in the critical section in which the run begins, since the cleanup nodes of a continued run that was stopped earlier would
-// not run. A run that is cancelled before it has ever begun ends at once.
+// lock. Stops of a continued run are taken in the critical section in which the run begins: if a stop were taken before that, the run's cleanup
+// nodes would not run. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause. The key or the blob that the value needs may
 // arrive in the meantime. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
@@ -57,7 +57,7 @@ var ErrUndecoded = errors.New("the value of a request cannot be read now")
 // openInbox loads the requests that are waiting for an acquired run, and begins to watch for more.
 func (r *Run) openInbox(stored *store.Run) (err error) {
 	from, ok := r.durable.store.(store.Inbox)
-	if !ok || r.cfg.idle { // this run only writes its first transaction
+	if !ok || r.cfg.idle { // if r.cfg.idle is true, the run only writes its first transaction, so it takes no requests
 		return nil
 	}
 	in := &inbox{from: from, loaded: stored.Taken, taken: stored.Taken, taking: true, idle: make(chan struct{})}
@@ -126,8 +126,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds to c, the commit that ends the run, the answers that the store has not received yet. It also refuses the requests that could not be read
-// and that were posted before one of those answered requests, since a run that ends refuses all requests that are still waiting.
+// The method `end` adds to c, the commit that ends the run, the answers that the store has not received yet. A store accepts answers only in the order
+// of the requests. So `end` also refuses each earlier request that could not be read. Once the run has ended, the store refuses all waiting requests.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -161,7 +161,7 @@ func (in *inbox) close() error {
 	return guarded(func() error { in.stop(); return nil })
 }
 
-// giveUp stops the timers that repeat failed calls.
+// giveUp stops the timers that load the requests again, and that try again the requests that could not be read.
 func (in *inbox) giveUp() {
 	if in == nil {
 		return
@@ -371,8 +371,8 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad loads the requests again after a pause, because the store has failed. If the store never answers, repeatLoad stops when the run's
-// lease expires. The caller holds the run's lock.
+// repeatLoad loads the requests again after a pause, because the store has failed. If every load fails, the loads end when the run loses its
+// lease. The caller holds the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		if in.retry != nil {
@@ -619,7 +619,7 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
 // without the graph. A process that has the graph begins the redrive by the rules of [Redrive]. It does so under [Runner.Serve], or in [Execute]
 // with the run's [RunID]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed, were aborted
-// or were cancelled. The Request says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
+// or were cancelled. The argument `by` says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...

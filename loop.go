@@ -165,8 +165,8 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before this iteration. It then returns true. If the loop must stop, it returns the
-// conclusion of the loop, and false.
+// iterate begins the next iteration of a loop, or the pause before this iteration. It then returns true, and holds the run's lock. If the loop must
+// stop, iterate returns the conclusion of the loop and false, and does not hold the lock.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
@@ -206,9 +206,9 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If the loop has timed out, or if the loop was stopped but
-// not the run, this conclusion is a failure that is not final. The timeout or the stop decides the outcome when the node is settled. The caller holds
-// the run's lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If stoppedFor returns a cause, the conclusion has this cause.
+// Otherwise it is a failure that is not final: the timeout or the stop of the loop decides the outcome when the node is settled. The caller holds the
+// run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -253,7 +253,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped during the pause
 		}
-		r.wake(now) // a run that is being left may end now, as after a backoff
+		r.wake(now) // a run that is being left may be suspended during the pause, as in endBackoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})

@@ -290,8 +290,9 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 // inside returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there is no
 // such composite. No id has the form of a path into another node, so at most one composite contains the path.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
+	// An id may contain a slash, so any slash in the path may follow the composite.
 	for i := range len(path) {
-		if path[i] != '/' { // an id may also contain a slash
+		if path[i] != '/' {
 			continue
 		}
 		if r, ok := p.compositeOf(path[:i]); ok {
