@@ -217,7 +217,8 @@ func (a *keyAsked) Err() error { return context.Canceled }
 
 // make makes the context with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // base comes from a function of Around, or from a run that was stopped before it began
+	// Any other base with a Done channel comes from a function of Around, or from a run that was stopped before it began.
+	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil {
 		base = context.WithoutCancel(base)
 	}
 	c.Context, c.cancel = context.WithCancelCause(base)
@@ -686,9 +687,9 @@ func (s *Step) returned() {
 		return
 	}
 	if live := x.live.Load(); live != nil {
-		live.end(s.ended()) // end comes before live is dropped, so that a caller who sees the error also sees Done closed
+		live.end(s.ended()) // the live context ends before it is dropped, so that a caller who sees the error also sees Done closed
 		if x.live.Store(nil); first && x.deadline == 0 {
-			s.ctx.Store(nil) // x may contain the live context
+			s.ctx.Store(nil) // x may be a part of a usedContext, which also contains the live context
 		}
 	}
 }
@@ -853,8 +854,8 @@ func (s *Step) predecessors() []Predecessor {
 }
 
 // Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it increases each
-// time that a process acquires the lease. A receiver of requests from steps can refuse a request with a lower epoch than an earlier request had. It
-// comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
+// time that a process acquires the lease. A receiver of requests from steps can refuse a request with a lower epoch than an earlier request had:
+// such a request comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

@@ -183,9 +183,9 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. The data
-// of the View that does not belong to single nodes is complete. CallWithoutView is meant for steps that do not read results of ancestors from
-// [Step.View]. It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with
+// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. All
+// other data of the View is complete, such as the root inputs and the trigger. CallWithoutView is meant for steps that do not read results of ancestors
+// from [Step.View]. It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with
 // all ancestors in the View they would take quadratic time.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
@@ -235,7 +235,8 @@ func (c *Call) nodes() []string {
 // view returns the data of [Step.View].
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // in a Call that undoes its node, Config may be the Config of the compensation
+	// A Call that undoes its node keeps the View's own Config, since c.Config may be the Config of the compensation.
+	if d.Config == nil && !c.Compensating {
 		d.Config = c.Config
 	}
 	if d.Root == nil {

@@ -187,9 +187,9 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. The Snapshot can be displayed, encoded as JSON, or repeated
-// by [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrUnknownRun] if the
-// run is not stored or nothing was written for it yet, and [ErrNotEnded] if it was created and has not begun.
+// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. A program can display the Snapshot, encode it as JSON, or pass
+// it to [Redrive] or [Fork]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrNotEnded]
+// if the run was created, see [Prepare], and has not begun. It matches [ErrUnknownRun] if the run is not stored, or has not begun and has no Plan.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -587,7 +587,8 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
 	}
-	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) { // a served run is due by the store's clock
+	// A run that Serve begins is due by the store's clock, unless its WakeAt has changed since then. This process's clock may be behind.
+	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
 	if err := r.sameWorkflow(created); err != nil {
@@ -632,8 +633,8 @@ func (r *Run) fireCreated(created *store.Run) error {
 	return r.choosePlan()
 }
 
-// sameWorkflow returns an error if the stored run belongs to another workflow and the graph must not change. The plan's hash does not cover the
-// workflow's name.
+// sameWorkflow returns an error if the stored run belongs to another workflow, unless AllowGraphChange is given. A comparison of the plans' hashes
+// does not notice this, since the hash does not cover the workflow's name.
 func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil

@@ -7,9 +7,9 @@ import (
 )
 
 // LastSign returns when the process of a stored run last gave a sign of life: when the run was created, when an attempt of a node began or ended,
-// or when a node began to wait. If no process performs the run any more, the process is gone since that time: see [store.LeaseReader]. The argument
-// run contains the start of each node's first attempt and the end of its last attempt. The argument nodes contains the times of all other attempts
-// and of waits: see [Snapshot.Nodes]. Without nodes the result may be too early.
+// or when a node began to wait. If no process performs the run any more, see [store.LeaseReader], then the last process stopped at this time or later.
+// The argument `run` contains the start of each node's first attempt and the end of its last attempt. The argument `nodes` contains the times of all
+// other attempts and of waits: see [Snapshot.Nodes]. Without `nodes` the result may be too early.
 func LastSign(run *store.Run, nodes []SnapshotNode) time.Time {
 	s := sign(run.Created)
 	for _, n := range run.Nodes {

@@ -15,9 +15,10 @@ import (
 // If a join decided early, an ancestor may still be running; the View then shows its current status.
 //
 // For a node that is not an ancestor, Status returns [Idle], and Output, Err and Decision return nil. The guard or condition that asked then fails
-// with [ErrNotAncestor]. When a guard fails, its GuardErrors applies; a condition or the test of a loop fails with [CauseConditionError]. [View.Has]
-// causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same way, with
-// [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns the same values without an error.
+// with [ErrNotAncestor]. If a guard fails, the node's GuardErrors determines what happens; a condition or the test of a loop fails with
+// [CauseConditionError]. [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root
+// input fails in the same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns
+// the same values without an error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
 // ancestor without also asking for the ancestor's status or error: see [View.Unread].
@@ -311,7 +312,7 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	return noRef, false
 }
 
-// ask does what the method ancestor does. It also records an error if the View must not show the node.
+// ask does what the method `ancestor` does. It also records an error if the View must not show the node.
 func (v View) ask(id string) (machine.Ref, bool) {
 	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
@@ -370,8 +371,8 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	return s
 }
 
-// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The caller of the guard or condition reads this
-// error with the method slip.
+// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The code that has called the guard or
+// condition gets this error from the method `slip`.
 func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
