@@ -29,11 +29,11 @@ import (
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
 // as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
-// moves to another index, the output is still found. docs/memo.md describes the key, which [Node.MemoKey] replaces.
+// moves to another index, the output is still found. With [Node.MemoKey], a text replaces the inputs in the key, see docs/memo.md.
 //
-// A node whose output is found does not start. Its NodeResult has Memoized set. Hit contains the run that made the output, and the time when the run
-// made it. If the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all
-// outputs in memory.
+// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit names the run that made the output, and when. If the
+// inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
+// memory.
 type Memo struct {
 	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as not
 	// found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. If Cache is nil, a map in memory
@@ -63,8 +63,8 @@ func Refresh() Option {
 	})
 }
 
-// flight is the work of one attempt, the leader, that finds or produces an output. All attempts that need the output at the same time share one
-// flight.
+// flight is the work of finding or producing an output. One attempt, the leader, does this work for all attempts that need the output at the same
+// time.
 type flight struct {
 	memo     *Memo
 	key      string
@@ -153,9 +153,9 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether the attempt may wait. The nodes of the graph that the
-// leader's step has returned may need slots that the leader's run shares with this run. If an attempt that has already started gave up its
-// slots, it could get them back only by starting again. So it keeps its slots, and waits only if no slots are shared.
+// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it has released them. It is called when the leader's step
+// has returned a graph, whose nodes may need slots that the leader's run shares with this run. If the attempt has already started, it could get
+// released slots back only by starting again. So such an attempt keeps its slots, and waits on only if no slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -182,8 +182,8 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the step has returned
-// a graph, fly keeps the flight in w.flight instead of ending it.
+// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the node is a composite,
+// or its step has returned a graph, nested runs still have to produce the output. So fly keeps the flight in w.flight instead of ending it.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -195,7 +195,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		found, err := m.find(s, k, f)
 		switch {
 		case err != nil:
-			f.land() // the waiting attempts continue: each calls its own step
+			f.land() // the waiting attempts do not wait for this step: one of them begins a new flight
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 			return perform()
 		case found:
@@ -207,7 +207,8 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // an error is not kept, and a value is not kept if the step returned it after the timeout
+	// A value is not kept if the step returned it after its context had ended, for example after the timeout.
+	case res.err == nil && s.Err() == nil:
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -274,7 +275,7 @@ func (t *tree) landFlights() {
 // memoKey is the part of an output's key that is known before the step is called.
 type memoKey struct {
 	base   string // the hash of all inputs, except inputs that count only if the step reads them
-	flight string // the hash of base and of the run's inputs, which the step may read
+	flight string // the key of the flight: base and, since the step may read the run's inputs, their hash
 	fixed  bool   // whether the key comes from Node.MemoKey, so that the inputs that the step reads do not matter
 }
 
@@ -349,8 +350,8 @@ type hashedInputs struct {
 }
 
 // memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without declaring it
-// is in the key only if the step reads it. Such parameters are the inputs of the run for a node without in-edges and ports, and the inputs of the map
-// (including the list) for an item.
+// is in the key only if the step reads it. In this way, a node without in-edges and ports gets the inputs of the run, and an item gets the inputs of
+// its map, including the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -371,7 +372,7 @@ func (r *Run) memoPath(ref machine.Ref) string {
 	return r.path(ref)
 }
 
-// The method `with` returns the key of a step's output. The parameter reads lists the inputs that the step has read.
+// The method `with` returns the key of a step's output. The parameter `reads` lists the inputs that the step has read.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -548,7 +549,7 @@ func (s *Step) readsSoFar() []string {
 }
 
 // sights records the inputs that the nodes inside a memoized composite read from outside the composite. Every such read passes through the runs
-// nested in the composite, which call note. If sights is nil, nothing is recorded.
+// nested in the composite, and these runs call the method `note`. If sights is nil, nothing is recorded.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
@@ -616,7 +617,7 @@ func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	return names, all
 }
 
-// reread returns the current value of an input. The argument is the text that the method read has recorded for the input.
+// reread returns the current value of an input. The argument is the text that the method `read` has recorded for the input.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -795,7 +796,7 @@ func (m *Memo) drop(by, of *Step) error {
 	for _, reads := range first.reads {
 		key, err := k.with(of, reads)
 		if err != nil {
-			continue // another attempt has read these inputs
+			continue // `of` has stored no output for this set of inputs, since its values of these inputs cannot be encoded
 		}
 		e, err := m.get(by, key)
 		if err == nil && e.has && e.run == run {
