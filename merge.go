@@ -47,8 +47,9 @@ func builtinMerge(name string) bool {
 // mergeValues applies a built-in strategy. Under MergeObject, contribution i has the key keys[i].
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
 	value := func(c Contribution) any {
+		// Only the text of an error goes into the JSON, since the error's fields may change between versions, and a snapshot loses some of them.
 		if err, is := c.Value.(error); is && asJSON {
-			return errorText(err) // only the text of an error is merged, since its fields may change between versions, and a snapshot loses some of them
+			return errorText(err)
 		}
 		return c.Value
 	}
@@ -129,8 +130,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns a port of an output. If the key is empty, portOf returns the port with the name of the edge's label. If the output has no such port,
-// it returns the port "output".
+// portOf returns what an edge delivers of an output: the value at the path `key`. If the key is empty, it returns the port with the name of the edge's
+// label. If there is no such port, or if the key is "output", it returns the port "output" or, if there is none, the whole output.
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -191,7 +192,8 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is like lookup, but also finds exported fields of structs. It compares name first with JSON names, then with Go names, ignoring case.
+// member is like lookup, but also finds exported fields of structs. It finds a field by its JSON name or, if the field has none, by its Go name,
+// ignoring case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -364,7 +366,7 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 	return nil, false
 }
 
-// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports. It may repeat a name. The result inputs
+// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports. It may repeat a name. The result `inputs`
 // reports whether the node also gets the root inputs.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
@@ -548,7 +550,7 @@ func merge(of source, ref machine.Ref, substituted bool, group *param, protect f
 	return value, true, bounded(err)
 }
 
-// typed returns v as a T. The function missing returns the error that explains a missing value.
+// typed returns v as a T. The function `missing` returns the error that explains a missing value.
 func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
 	t, is := v.(T)
 	switch {
@@ -571,7 +573,7 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert converts v to the type of to, and stores the result in to. It converts numbers that package json has decoded, and lists that package
+// convert converts v to the type of `to`, and stores the result in `to`. It converts numbers that package json has decoded, and lists that package
 // json or a map node has made. A whole float64 or json.Number becomes an integer if the type can represent it. A json.Number also becomes a float64.
 // An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It also returns false for a named type
 // such as time.Duration, which may count in another unit.
@@ -647,7 +649,7 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 // maxKey is the greatest length, in bytes, of a key that comes from a value. See Node.KeyFrom.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. The keys of a map's items are found by distinguish.
+// findKey finds the key of a node with a KeyFrom. It is not for the items of a map, whose keys distinguish finds.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]

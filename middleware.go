@@ -85,11 +85,11 @@ func (r *Run) wrap() error {
 
 // Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use Around for
 // anything that spans a run: a span of a trace, a log, a metric. ctx is the caller's context. f may return a context derived from ctx. The steps'
-// contexts then contain the values of the returned context. If that context ends before the caller's context, the run does not stop. Several Arounds
-// nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
+// contexts then contain the values of the returned context. The end of the returned context alone does not stop the run. Several Arounds nest, the
+// first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is performed, on the goroutine of [Start]. If the run had to wait, f is called on a goroutine of the [Runner]. While f
-// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
+// f is called before anything is performed, on the goroutine of [Start]. If the run had to wait in a [Runner], f is called on another goroutine.
+// While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
 // is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
 // separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function, at most for CancelGrace or one second, whichever is longer.
 // The Result contains a warning if f or the returned function panics, or if one of them still runs after that time.
@@ -113,11 +113,11 @@ type surrounding struct {
 }
 
 // surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock, and has not
-// called the method open yet.
+// called the method `open` yet.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
-		if r.span.Load() != nil && r.manual == nil { // otherwise the Coordinator calls these functions when the run has ended
+		if r.span.Load() != nil && r.manual == nil { // a Coordinator calls endAround itself
 			go r.endAround(a)
 		}
 	}()
@@ -252,7 +252,7 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph, and reports each Kind and each CompensateBy.Kind of a node that needs a function which is not in the Mux. It checks the
+// Check compiles the graph. It reports each Kind of a node, and each CompensateBy.Kind, for which the Mux needs a function and has none. It checks the
 // nodes of nested graphs, too. Each reported field is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not
 // compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
@@ -378,9 +378,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r in a graph, or
-// false if no run performs the graph. The parameter prefix identifies the graph: it is the prefix of the paths of the graph's nodes. If r is noRef,
-// status only reports whether a run performs the graph.
+// unknownGate returns the error for a name under which no node waits or will wait. The function `status` returns the status of node r in a graph, or
+// false if no run performs the graph. Its parameter `prefix` identifies the graph: it is the prefix of the paths of the graph's nodes. If r is noRef,
+// `status` only reports whether a run performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason
