@@ -316,8 +316,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep reports whether the run's step function performs a node, or the items of a map. The result undo reports whether the step function
-// performs their compensations. byStep does not look inside composites. t is nil outside test mode.
+// byStep reports whether the run's step function performs a node, or the items of a map. The result `undo` reports whether the step function
+// performs the compensation of the node or of the items. byStep does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -649,7 +649,7 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. The parameter place is a
+// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. The parameter `place` is a
 // path of keys, fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
@@ -673,7 +673,7 @@ func AssertOutput(node, place string, want any) Assertion {
 	}}
 }
 
-// Assert expects that check returns nil. The text want describes the expectation in a few words.
+// Assert expects that the function `check` returns nil. The text `want` describes the expectation in a few words.
 func Assert(node, want string, check func(NodeResult) error) Assertion {
 	a := Assertion{Node: node, Want: want}
 	if check != nil {
@@ -693,7 +693,7 @@ func describe(n NodeResult) error {
 	return errors.New(n.Status.String())
 }
 
-// The function at returns the value at a place in an output.
+// The function `at` returns the value at a place in an output.
 func at(value any, place string) (any, error) {
 	if place == "" {
 		return value, nil

@@ -41,7 +41,7 @@ type config struct {
 	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt and AdoptSnapshot: the adoption, which the restoration fills
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
-	listed         *store.Run                                          // the stored run as the caller found it in a list; nil if later changes do not matter
+	listed         *store.Run                                          // the stored run as the caller found it in a list; the run is refused if it has changed since; nil if changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
 	restAfter      time.Duration                                       // set by Runner.Serve: a run that only waits for longer than this ends at rest; 0 means that no wait ends it
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
@@ -50,7 +50,7 @@ type config struct {
 	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve if the Service has Admit
 	refused        *Request                                            // set by admission if the run must be cancelled before it begins
 	runner         *Runner
-	given          *given // for Runner.Redrive; nil without a Runner
+	given          *given // the arguments of the run, for Runner.Redrive; nil without a Runner
 	replaces       *Run   // for Runner.Redrive: the ended run
 	idempotency    *IdempotencyStore
 	idempotencyKey string
@@ -215,9 +215,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node sees the bad node's failure and
-	// has run. It is also handled if the other node's own upstream policy skipped that node because of the failure. If a bad node was not handled, the
-	// run fails. But if each such node was cancelled, the run is cancelled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node A is handled if a node B that sees its failure has run, is
+	// bad itself, or was skipped by B's own upstream policy because of the failure. If all bad nodes that were not handled were cancelled, or aborted
+	// only because of cancelled nodes, the run is cancelled. If any other bad node was not handled, the run fails.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled and no
 	// node failed. In all other cases it fails.

@@ -30,7 +30,8 @@ type Result struct {
 	// Cause is the reason why a run that did not complete was stopped as a whole. If the run failed because its end node failed, the kind is
 	// [CauseEndFailed]. Cause is zero for a run that failed only because of its nodes.
 	Cause Cause
-	// CancelRequested is true if a stop of the run was requested, even if no node was still running.
+	// CancelRequested is true if a cancellation of the run was requested, by [Run.Cancel] or by the end of the caller's context, even if no node was
+	// still running. [Run.AbortAll] does not set it.
 	CancelRequested bool
 	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll]. It is set even if no node was running any more.
 	// RedriveRequest is the request for the last redrive of the run, see [Redrive].
@@ -45,7 +46,7 @@ type Result struct {
 	//   - conditions whose answer is none of their choices and matched no edge, once for each condition of the graph ([ErrNoMatch]);
 	//   - the warnings of [Plan.Warnings] except warnings about triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
-	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
+	//   - unknown triggers, and triggers that lead to a node but not to one of its predecessors;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids of abandoned nodes, or the paths of abandoned nodes in composites. The step of such a node ignored the end of its
@@ -87,7 +88,7 @@ type NodeResult struct {
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
-	// Hit contains the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is false, or if an
+	// Hit names the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is false, or if an
 	// older version of this package stored the run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
@@ -326,7 +327,8 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // Sub stays nil if the store failed before it recorded the start of the nested run
+		// Sub stays nil if the store failed before it recorded the start of the nested run.
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) {
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
@@ -420,7 +422,7 @@ func (r *Run) addCause(ref machine.Ref, res *NodeResult) {
 	}
 	s := &r.st
 	kind, origins := s.CauseOf(ref)
-	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // these causes have no origin
+	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // CauseContext and CauseCancelRun have no origins
 		res.Cause.Origins = origins
 	}
 	if s.Victim(ref) {
@@ -707,8 +709,9 @@ func (r *Run) ask(q Request) {
 	}
 }
 
-// requestFor returns the request for which nodes of the run ended with this kind of cause. The request reached the nodes of a nested run only if this
-// run and all nested runs around it were stopped for this cause. Otherwise requestFor returns an empty request. The caller holds the run's lock.
+// requestFor returns the request that made nodes of the run end with this kind of cause. It returns an empty request if there was none, or if the
+// request did not reach the run: a nested run must have been stopped for this cause, and so must all nested runs around it. The caller holds the
+// run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {
