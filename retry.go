@@ -220,7 +220,8 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
 	}
-	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64) // infinity times a u of zero would be NaN
+	// The product may be infinite. It is bounded here, since infinity times u would be NaN if u is zero.
+	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64)
 	if r.MaxDelay > 0 {
 		d = min(d, float64(r.MaxDelay))
 	}

@@ -33,7 +33,7 @@ type Run struct {
 }
 
 // runRare contains the fields that few runs set, so that the others are smaller. A run that has set none of them shares notRare, which is never
-// written to, because writers call Run.rare first. For maps, which are made when they are needed, and pointers, reading needs no check.
+// written to, because writers call Run.rare first. Readers need no check, since all fields of notRare are zero.
 type runRare struct {
 	from         *restoration                        // the state from which the run continues; nil after the run has been opened
 	dozes        int64                               // if doze has left the run: the time from then to the first alarm, in ns; otherwise 0
@@ -92,7 +92,7 @@ type runGiven struct {
 type runNodes struct {
 	records []record
 	extras  map[machine.Ref]*extra
-	slipped atomic.Bool              // whether the map slips has ever had an entry; readable without the lock
+	slipped atomic.Bool              // whether the map `slips` has ever had an entry; readable without the lock
 	texts   atomic.Pointer[sync.Map] // see branchText and inputsHash
 }
 
@@ -181,7 +181,7 @@ func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 // runOutcome contains what is known about the end of a run.
 type runOutcome struct {
 	ended     int64
-	summed    bool // whether result is complete
+	summed    bool // whether the field `result` is complete
 	verdict   verdict
 	endOutput any
 	remarks   *remarks                    // nil if there are none
@@ -449,11 +449,12 @@ func (r *Run) dispatch(now int64) {
 	if r.durable != nil {
 		r.commitPending()
 	}
-	if r.tree == nil && r.st.Rated() { // otherwise the tree calls awaitToken
+	// If the run belongs to a tree, tree.settle calls awaitToken and doze.
+	if r.tree == nil && r.st.Rated() {
 		r.awaitToken(now)
 	}
 	if r.tree == nil && r.cfg.restAfter > 0 {
-		r.doze(now) // otherwise the tree calls doze
+		r.doze(now)
 	}
 	if r.st.Sleepers() > 0 || r.leaving {
 		r.rest(now)
@@ -525,7 +526,7 @@ func (r *Run) sumUp(now int64) {
 	r.flush(now)
 	r.judge()
 	if r.cfg.history != nil {
-		r.noteLessons() // a separate function, since most runs need no room for its frame: see attemptAndFinish
+		r.noteLessons() // a separate function, so that the stacks of other runs need not hold its frame: see attemptAndFinish
 	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
@@ -788,17 +789,17 @@ type extra struct {
 	overdue  bool           // whether OverallTimeout passed after the attempt's step had returned
 	behind   bool           // whether an attempt in the composite was abandoned
 	deltas   int            // the number of deltas emitted so far, in all attempts
-	counted  uint64         // the last transaction in which the node's record counts deltas
+	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
 	comp     *composite     // for a composite that has begun, and for an expanded node
 	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
-	answers  int            // the number of signals put into kept
+	answers  int            // the number of signals put into the field `kept`
 	items    *items         // for a map: its items, which the check has made
 
 	wait      *Wait             // for a suspended node: its wait
 	answered  *Wait             // the last wait that has ended
 	saved     any               // the state that the step gave to Suspend or Expand
 	decision  *Decision         // the signal that answered the node; nil if there was none
-	texts     *texts            // the encoded values of wait, saved and decision; nil if there are none
+	texts     *texts            // the encoded values in the fields wait, saved and decision; nil if there are none
 	reentries int32             // how often the step was entered again in the same attempt
 	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
 	refused   error             // why the store refused the output of the last attempt; nil if it accepted the output
@@ -826,8 +827,7 @@ type nodeFacts struct {
 	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
 	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
-	// not count towards MaxAttempts. Crashes counts the attempts during which the process
-	// died, back from the last attempt to the latest one without a crash.
+	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }

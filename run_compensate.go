@@ -25,7 +25,7 @@ func (x *compensation) policy() Retry {
 }
 
 // undoing is the state of a run that undoes nodes. Each run of a tree undoes its own nodes, in its own order. The runs nested in a composite undo
-// their nodes when it is the composite's turn.
+// their nodes when the run around them has reached the composite in its order.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
@@ -36,7 +36,7 @@ type undoing struct {
 	active []*undo         // the undos that run or back off, and for which this run waits: see `by`
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
-	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field resumed is true
+	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
 	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
 	times    map[string]int   // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
 	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
@@ -91,8 +91,9 @@ func (r *Run) allowUndo() {
 	}
 }
 
-// outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into the first graph
-// with nodes that may have to be undone. The records of the composites state whether there are such nodes, see insideState.Undoes.
+// outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into a graph with nodes
+// that may have to be undone. The records of the composites state whether there are such nodes inside, see insideState.Undoes. outdateUndoes stops at
+// a run in which there were such nodes before.
 func (r *Run) outdateUndoes() {
 	for o := r; o.outer != nil && !o.st.AllowsUndo(); o = o.outer {
 		o.outer.outdated(o.within.ref)
@@ -219,7 +220,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 		root.outdate()
 	}
 	r.outermost().undo.busy++
-	r.shareGroupsOf() // a nested run that has ended no longer uses the pool
+	r.shareGroupsOf() // reconnects a nested run that has ended, and so has left the pool
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
@@ -298,7 +299,8 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // the composite's undo has a record, which ends now; the nodes inside have their own records, which list what was undone
+	// In these cases the undo of the composite has a record, which must be ended. The records of the nodes inside state which of them were undone.
+	if u.regained || u.stored == CompensationRunning {
 		u.status, u.ended = CompensationDone, now
 		u.note()
 	}
@@ -573,7 +575,8 @@ func (r *Run) reportUndone(path string, err error) {
 		root.reported[path] = known
 	}
 	for o := r; o != nil; o = o.outer {
-		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) { // a nested run may have been made after the failure was reported
+		// Even a failure that was reported before may be missing in a nested run that was made later.
+		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) {
 			x.failed = append(x.failed, known)
 		}
 	}
@@ -809,7 +812,7 @@ type undoCall struct {
 	step *Step
 }
 
-// undo leaves an attempt to undo a node to the host. If a mock undoes the node, undo calls the mock instead.
+// The method `undo` hands an attempt to undo a node to the host. If a mock undoes the node, the method calls the mock instead.
 func (h *manual) undo(x undoCall) {
 	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
 		x.perform(x.step, nil)

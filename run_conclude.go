@@ -322,7 +322,7 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // a run that is being left may be suspended although its store is still writing
+	r.wake(now) // the run may be suspended already: a run that is being left does not wait for backoffs, only for its store
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}
@@ -581,7 +581,7 @@ func (w *worker) fallback() bool {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
-			c.noRetry = failed.noRetry // noRetry is the reason why the fallback was called
+			c.noRetry = failed.noRetry // the reason why the fallback was called instead of another attempt
 		}
 	}
 	w.phase = phaseEngine

@@ -8,7 +8,7 @@ import (
 )
 
 // Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If none is declared, it
-// is the time that the run's [History] knew for the node's path when the run started. For a composite, this is the time from its start to its
+// is the time that the run's [History] knew for the node's path when the run started. The History measures a composite from its start to its
 // end. With the option [Estimates], Estimate returns the node's duration in the earlier run, or else the time that the node declares. It
 // returns false if none of these times is known, or if path names no node now. path is as for [Run.Node].
 func (r *Run) Estimate(path string) (time.Duration, bool) {
@@ -92,7 +92,7 @@ type outlook struct {
 	asks   map[*Plan]bool // whether a plan has gates, in its own graph or in composites
 }
 
-// expected contains two times of a node or a run, in ns. Its field left is the time until the end. Its field work is the time for which the steps
+// expected contains two times of a node or a run, in ns. Its field `left` is the time until the end. Its field `work` is the time for which the steps
 // still hold slots of the run.
 type expected struct{ left, work int64 }
 

@@ -58,9 +58,9 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer}
 }
 
-// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil without a store. The error is errNotKept if
-// the graph of an expanded node has become known meanwhile. The nodes that wait inside the expanded node are then in its nested run, so the
-// caller must try again.
+// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil without a store. If the error is errNotKept, the
+// caller must try again: meanwhile the run has begun or ended, or the graph of an expanded node has become known, so that the nodes that wait inside
+// the expanded node are now in its nested run.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -72,7 +72,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		r.st.Unlock()
 		return in, err
 	}
-	over, ended := r.concluded(), ErrFinished // no node of an ended run waits, so the gate's name does not matter
+	over, ended := r.concluded(), ErrFinished // in an ended run no node waits, so the error is the same for every gate
 	switch {
 	case root.isLost():
 		ended = root.durable.failed
@@ -131,7 +131,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
-// judgeSignal returns the error that the delivery of a signal would return, without delivering the signal. If known is false, the signal is for a
+// judgeSignal returns the error that the delivery of a signal would return, without delivering the signal. If `known` is false, the signal is for a
 // node in a graph that is not known.
 func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
@@ -418,7 +418,7 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 const mostOutlasting = 100
 
 // warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds at most one warning for each declared gate. The
-// parameters now and due are times of the run's clock.
+// parameters `now` and `due` are times of the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {
