@@ -52,9 +52,8 @@ type Graph struct {
 		Parse(text string) (Expression, error)
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, a guard that cannot be parsed fails when it is
-	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. If the Evaluator lists them, Compile also
-	// checks that a WhenExpr names only declared inputs and ancestors. A wrong name is a problem with StrictGuards, and a warning without StrictGuards.
-	// Set StrictGuards in new graphs.
+	// evaluated, and GuardErrors applies. If an [Expression] has a method Check, Compile also checks that a WhenExpr names only declared inputs and
+	// ancestors. A wrong name is a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in new graphs.
 	StrictGuards bool
 	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
 	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. The error of Schemas.Compile says what is wrong with the schema. The module
@@ -79,8 +78,8 @@ type Graph struct {
 	fresh bool
 }
 
-// settings are the exported fields of a Graph with which a plan was compiled. The host sets them without calling a method, so the field version of
-// the Graph does not count their changes.
+// settings holds the values that the exported fields of a Graph had when its plan was compiled. The host sets these fields without calling a method,
+// so the Graph's field `version` does not count their changes.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -361,7 +360,7 @@ type On uint8
 // The outcomes an edge can wait for.
 const (
 	OnSuccess On = iota // the source completed
-	OnFailure           // a catch edge: the source failed or was aborted, and its OnSuccess edges are dead
+	OnFailure           // a catch edge: the source failed or was aborted; if a catch edge accepts the failure, the source's OnSuccess edges are dead
 	OnAlways            // the source ended, in any status
 
 	onCount
@@ -414,8 +413,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends edge e. The parameter `to` is the id of the edge's target. It stores the terms of the edge, if any, in the first element of
-// the slice `room`, and returns the unused part of `room`.
+// connect appends edge e. The parameter `to` is the id of the edge's target. If the edge has terms, connect stores them in the first element of the
+// slice `room`. It returns the unused part of `room`.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -436,8 +435,8 @@ func countTerms(edges []Edge) (n int) {
 	return n
 }
 
-// reserve makes room for n more elements. If a slice is too short, its capacity at least doubles, so that building a graph node by node takes
-// linear time.
+// reserve makes room for n more elements. If the capacity of the slice is too small, it at least doubles, so that building a graph node by node
+// takes linear time.
 func reserve[T any](s []T, n int) []T {
 	if cap(s)-len(s) < n {
 		s = slices.Grow(s, max(n, len(s)))
@@ -571,8 +570,8 @@ func (g *Graph) settings() settings {
 	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
 }
 
-// compileUnlocked compiles the graph. Meanwhile it releases g.mu, which the caller holds, because it calls the evaluator and the schema compiler,
-// which are user code.
+// compileUnlocked compiles the graph. The caller holds g.mu. compileUnlocked releases g.mu meanwhile, because it calls user code: the evaluator and
+// the schema compiler.
 func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()

@@ -96,7 +96,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that the steps of compile pass on. Until the method number has run, a node is identified by its declaration
+// compiler holds the results that the steps of compile pass on. Until the method `number` has run, a node is identified by its declaration
 // index, and afterwards by its Ref.
 type compiler struct {
 	problems
@@ -116,8 +116,8 @@ type compiler struct {
 	ports  map[int32]*ports // by declaration index: the declared Outputs of nodes
 	end    int32            // the end node, or -1
 	b      machine.Builder  // builds the net
-	n      *machine.Net     // the plan's net; nil until the method number has run
-	edges  []machine.Edge   // From and To are declaration indices; once there is a builder, it owns the slice
+	n      *machine.Net     // the plan's net; nil until the method `number` has run
+	edges  []machine.Edge   // From and To are declaration indices; once b.Begin has been called, the builder owns the slice
 	origin []int            // for each edge its index in g.edges; nil until an edge is left out
 	terms  []*terms         // by edge; nil if no edge has any
 
@@ -194,7 +194,7 @@ func (c *compiler) indexNodes() {
 	}
 }
 
-// isRouter reports whether the node's output has labels.
+// isRouter reports whether the node's output is a label of a branch, or names several branches.
 func isRouter(n *node) bool {
 	return n.Routes || n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition || n.Kind == KindGate
 }
@@ -353,8 +353,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	case OnAlways:
 		r.Flags |= machine.EdgeAlways
 	}
-	// A label on an edge into the end node is a branch like a label on another edge. The label is ignored if the source is a plain step, whose
-	// output has no labels, or if the edge does not wait for success.
+	// A label on an edge into the end node names a branch, as on any other edge. But the label is ignored if the source is a plain step, whose
+	// output is not a label, or if the edge does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
 		r.Flags |= machine.EdgeLabelled
 	}
@@ -406,7 +406,7 @@ func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
 
-// checkNode validates the fields of a node and of its in-edges.
+// checkNode validates the fields of a node.
 func (c *compiler) checkNode(i int) {
 	n := c.g.nodes[i]
 	bad := func(kind error, field, format string, args ...any) {
@@ -639,8 +639,8 @@ type Problem struct {
 	// Node is the id of the node; in problems from [Mux.Check] it is the path. It is empty if an edge or the whole
 	// graph has the problem.
 	Node string
-	// Edge is the number, counted from 1, of the edge in the Edges of its graph, or 0. For a cycle, it is the edge that closes the
-	// cycle: the edge of the cycle that was declared last.
+	// Edge is the number, counted from 1, of the edge in the Edges of its graph, or 0. For a cycle, it is the highest of the
+	// numbers of its edges: this edge closes the cycle.
 	Edge int
 	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
 	// several fields together have the problem. Indices in Field begin at 0.

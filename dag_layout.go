@@ -33,7 +33,8 @@ func (c *compiler) number() {
 		}
 		slices.Sort(p.slashed)
 	}
-	if !slices.IsSorted(p.declared) { // otherwise each node keeps its place
+	// If p.declared is sorted, the Ref of each node equals its declaration index, and p.index stays as it is.
+	if !slices.IsSorted(p.declared) {
 		p.index.Move(func(i int) int { return int(p.declared[i]) })
 	}
 	for r, i := range p.decl {
@@ -235,7 +236,9 @@ func (c *compiler) checkMembers() {
 
 // membership records that a node names a group.
 type membership struct {
-	path  string // the path of the composite around the node, in the graph that the function undeclared gets; empty if the node is in that graph itself
+	// path leads to the composite around the node. It begins in the graph that was passed to the function `undeclared`, and is empty if the node is in
+	// that graph itself.
+	path  string
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups
@@ -377,7 +380,7 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 }
 
 // bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. When bindInputs
-// returns, only the order and the groups are missing in the net.
+// returns, the net lacks only the order in which ready nodes start and the groups, which the methods `schedule` and `group` add.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -613,8 +616,8 @@ type force struct {
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings of graph g. outer contains the settings of the graph around g. It returns f, in which it stores the settings, or an
-// earlier result with equal settings.
+// inForce returns the settings of graph g. outer contains the settings of the graph around g. inForce stores the settings in f. It returns f or, if an
+// earlier result has equal settings, that result.
 func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -649,7 +652,7 @@ func (f *force) same(o *force) bool {
 	return sameDefaults(f.Defaults, o.Defaults) && same(f.evaluator, o.evaluator) && same(f.schemas, o.schemas)
 }
 
-// forceKey is the comparable part of a force. forces has a short list for each key, since few forces have equal keys.
+// forceKey is the comparable part of a force. The map nesting.forces has a short list for each key, since few settings have equal keys.
 type forceKey struct {
 	skipMode          machine.SkipMode
 	onUpstreamFailure machine.UpstreamPolicy
@@ -786,7 +789,8 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // a node with CompensateBy is already in stepless
+		// A node with CompensateBy is already in p.stepless.
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) {
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {
@@ -814,8 +818,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups records, for each group that the graph of a composite names but does not declare, the composites that name it. It reports whether this
-// graph and all graphs around it lack the declaration of one of these groups; checkMembers then reports that group as a problem.
+// nestGroups records, for each group that graphs of composites name but do not declare, these composites. For the outermost graph, wrong reports
+// whether this graph does not declare one of these groups either; checkMembers then reports that group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

@@ -227,8 +227,8 @@ func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// guard returns the node's GuardPolicy. For a guard in the field When the default is GuardFail, since a defect of this function must not let the node
-// run.
+// The method `guard` returns the node's GuardPolicy. If the guard is a Go function, the default is GuardFail, since a defect of the function must not
+// let the node run.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -353,7 +353,7 @@ func (p *Plan) idsOf(in func(machine.Ref) bool) (ids []string) {
 	return ids
 }
 
-// CriticalPath returns the ids along the longest path by Estimate. It leaves out nodes at the end of the path whose Estimate is zero. If no
+// CriticalPath returns the ids along the longest path by Estimate. If the last nodes of the path have no Estimate, it leaves them out. If no
 // node has an Estimate, the longest path is the path with the most nodes.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
@@ -377,7 +377,7 @@ func (p *Plan) CriticalPath() []string {
 }
 
 // Portable returns an error that lists the functions and contracts in the graph's nodes. A graph with functions or contracts cannot run
-// outside this process. It returns nil for a graph that consists of data. Schemas are data, and so are the texts of guards and conditions.
+// outside this process. Portable returns nil for a graph that consists of data alone. Schemas are data, and so are the texts of guards and conditions.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
@@ -609,7 +609,7 @@ func (p *Plan) nodeHash(ref machine.Ref) string {
 	return ""
 }
 
-// isHashing reports whether the goroutine is in user code called by hashedForm.
+// isHashing reports whether hashedForm is on the stack of this goroutine. If so, user code that hashedForm has called is calling Hash.
 func isHashing() bool {
 	name := runtime.FuncForPC(reflect.ValueOf(hashedForm).Pointer()).Name()
 	var pcs [256]uintptr
@@ -644,8 +644,8 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// nodeHashed and edgeHashed list the struct fields that a hash covers. The hash of a node omits the fields named here, because After and In are
-// empty in a plan, and Sub has its own plan. Plan.Hash documents the other omitted fields.
+// nodeHashed and edgeHashed list the struct fields that a hash covers: all fields of a Node except those named here, and all fields of an Edge. After
+// and In are empty in a plan, and Sub has its own plan with its own hash. Plan.Hash documents the other omitted fields.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
@@ -675,8 +675,8 @@ func (w *hasher) inputs() (text []byte) {
 	return text
 }
 
-// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code. If this code hashes another plan, it uses
-// another hasher.
+// The method `node` appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code. If this code hashes another
+// plan, another hasher does that.
 func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
@@ -697,7 +697,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		case "GuardErrors": // hashed for every node, as if the default were set
+		case "GuardErrors": // hashed for every node, since the field now has the default if the node has no policy
 			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
 			continue
 		case "Loop":

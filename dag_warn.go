@@ -8,9 +8,9 @@ import (
 
 // This file has the warnings about how values reach nodes: values that are lost, values that may be missing, and nodes that run in two cases.
 
-// checkMerges warns of a parameter that several nodes deliver and that has no merge strategy. It warns only if all of these nodes run unless
-// something fails. All values but the last would then be lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate
-// failures, since often only one of several such nodes delivers.
+// checkMerges warns of a parameter that several nodes deliver and that has no merge strategy: all values but the last would be lost. It counts only
+// nodes that run unless something fails. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only
+// one of several such nodes delivers.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -99,8 +99,8 @@ func (c *compiler) warnOfOutcomes(r machine.Ref) {
 }
 
 // checkAbsences warns of a parameter that is missing whenever a branch is not taken. Each edge that delivers such a parameter delivers only
-// data. The source of the edge is on a branch, and the node is not. There is no warning if the edge has a Default, or if a port of that name
-// or a value in Node.Params exists, because the author then expects a missing value.
+// data. The source of the edge is on a branch, and the target of the edge is not. There is no warning if the edge has a Default, or if a port of that
+// name or a value in Node.Params exists, because the author then expects a missing value.
 func (c *compiler) checkAbsences() {
 	p := c.p
 	if p.data == nil || c.isPruned {
