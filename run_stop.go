@@ -80,8 +80,8 @@ func (r *Run) CancelNode(id string) error {
 	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-// judgeCancelAtRest returns why the node of a run that this process no longer performs cannot be cancelled. It returns nil if the caller may post
-// the request in the store of the run at rest.
+// judgeCancelAtRest is for a run that this process no longer performs. It returns why the node cannot be cancelled. It returns nil if the run is at
+// rest and the caller may post the request in the run's store.
 func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -220,8 +220,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, hurryInside bounds the checks. It also
-// starts the nodes of these runs that were held back because another node is suspended.
+// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, hurryInside bounds the checks. If nodes are held
+// back in such a nested run because another node is suspended, hurryInside lets them start.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -268,8 +268,8 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-// endForContext ends an outermost run because its caller's context has ended. It leaves a durable run without the option CancelWithContext, and
-// cancels any other run.
+// endForContext ends an outermost run because its caller's context has ended. If the run is durable and the option CancelWithContext is not set,
+// endForContext leaves the run. Otherwise it cancels the run.
 func (r *Run) endForContext(cause *stopCause, now int64) {
 	if r.isLeftByCaller() {
 		r.leaveForContext(cause, now)
@@ -335,7 +335,7 @@ type stopOrder struct {
 	cause *stopCause
 }
 
-// orderStop makes release cancel the context of an attempt. The caller holds the run's lock.
+// orderStop notes an attempt whose context the method `release` then cancels. The caller holds the run's lock.
 func (r *Run) orderStop(step *Step, cause *stopCause) {
 	x := r.rare()
 	x.ending = append(x.ending, stopOrder{step, cause})
@@ -437,7 +437,7 @@ func failuresOf(list []groupFailure) (x *groupFailures) {
 	return x
 }
 
-// all returns the failures in order.
+// The method `all` returns the failures in order.
 func (x *groupFailures) all() []groupFailure {
 	if x == nil {
 		return nil
@@ -445,7 +445,7 @@ func (x *groupFailures) all() []groupFailure {
 	return x.list
 }
 
-// of returns the failure of a group. It reports whether there is one.
+// The method `of` returns the failure of a group, and reports whether there is one.
 func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	if x != nil {
 		f, failed = x.byName[group]
@@ -453,7 +453,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with returns x with the failure f added. The result `added` is false if the group had already failed.
+// The method `with` adds the failure f to x, or to a new list if x is nil, and returns the list. The result `added` is false if the group had already failed.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}
@@ -516,7 +516,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 		r = r.outer
 	}
 	failed, added := r.failedGroups.with(f)
-	if r.setFailedGroups(failed); added { // otherwise the group has already failed, and all its members were stopped then
+	if r.setFailedGroups(failed); added { // otherwise the group had already failed, and that failure stopped its members
 		r.outdate()
 		r.stopMembers(at, f)
 	}
@@ -609,7 +609,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns p's node if it is a node of r, or the node of r that contains p's node. It returns noRef if there is none.
+// The method `in` returns p's node if it is a node of r, or the node of r that contains p's node. It returns noRef if there is none.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {
@@ -735,8 +735,8 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// If an attempt of a composite has failed, the run around the composite lists the undos inside that attempt. It does so even while it undoes
-	// none of its own nodes.
+	// If an attempt of a composite has failed, the run around the composite lists the undos inside that attempt in its field undo.active. So this run
+	// is among `runs` even if it undoes none of its own nodes.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true

@@ -19,7 +19,7 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the alarms for
+// disarmAll disarms the alarms of the nodes when the run ends. If `rests` is true, the run ends at rest. Then disarmAll also disarms the alarms for
 // OverallTimeout, for the deadlines of waits and for the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
@@ -116,8 +116,8 @@ type alarm struct {
 	over   bool            // whether the alarm has rung or was disarmed
 }
 
-// after arms an alarm. Unless the alarm is disarmed earlier, it calls f after the duration d, with the run's lock held. The run does not end while
-// an alarm is armed.
+// The method `after` arms an alarm. Unless the alarm is disarmed earlier, it calls f after the duration d, with the run's lock held. The run does not
+// end while an alarm is armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
 	now := r.now()
@@ -216,12 +216,14 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // the number of armed alarms. The run is left only if the store has recorded all of them, since an alarm that it has not recorded belongs to an attempt, or would start anew when the run continues
+	// The run is left only if the store has recorded all armed alarms. An alarm that the store has not recorded belongs to an attempt, or would start
+	// anew when the run continues.
+	armed := 0 // the number of armed alarms
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
 		}
-		if of != r && !of.concluded() { // of.outer.timers counts one more for a nested run whose goroutines have not all returned
+		if of != r && !of.concluded() { // of.outer.timers also counts the nested run itself: see beginChild
 			armed--
 		}
 	}
@@ -233,9 +235,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. It inspects the nested runs itself, so HasWork must not count a composite as work
-// if its nested run only waits. For this purpose onlyWaits passes HasWork the number of pauses plus the number of composites whose nested run is not
-// suspended.
+// onlyWaits reports whether the run and its nested runs only wait. It passes to HasWork the number of running composites that only wait, so that
+// HasWork does not count them as work: loops that pause, and composites whose nested run only waits but is not suspended.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -268,7 +269,8 @@ func (r *Run) awaitToken(now int64) {
 	}
 	x := r.rare()
 	x.tokenAt = due
-	x.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set after this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
+	// The field tokenDue stays set after this alarm has rung. The next token is due later than tokenAt, so awaitToken then arms a new alarm.
+	x.tokenDue = r.after(time.Duration(due-now), func(now int64) {
 		r.st.Advance(max(now, due))
 	})
 }
@@ -320,7 +322,7 @@ func (s *Step) unspent(now int64) (u unspent) {
 	return u
 }
 
-// armUnspent rearms the Timeout of an attempt if it was disarmed while the attempt waited for room.
+// armUnspent rearms the Timeout of an attempt if it was disarmed while the attempt waited for room in the outbox.
 func (r *Run) armUnspent(step *Step, u unspent, now int64) {
 	if u.lasts > 0 && step.ctx.Load().timeout == nil && r.extras[step.ref].timedOut == timeoutNone {
 		step.timeoutAlarm(u.lasts).arm(saturate.Add(now, u.left), now)
@@ -396,7 +398,8 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // if the run is being left, the node begins again when the run continues, so its snapshot must not call it abandoned
+	// If the run is being left, the node begins again when the run continues. So the run's snapshot must not call the node abandoned.
+	left := r.cutShort(step, x, &c) && r.leaving
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -422,7 +425,8 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 	x = r.tree.root.remark()
 	x.abandonedInside = append(x.abandonedInside, r.path(ref))
-	for c := r; c.outer != nil; c = c.outer { // another attempt of a composite around r would overlap with the abandoned attempt
+	// A composite around r must not be attempted again, since its next attempt would overlap with the abandoned attempt.
+	for c := r; c.outer != nil; c = c.outer {
 		c.outer.extra(c.within.ref).behind = true
 	}
 }
@@ -448,7 +452,8 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		r.st.Lock()
 		r.timers--
 		stopped := !r.st.Word(ref).Is(machine.WordChecking)
-		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // if no condition holds, the run was to be left when the timer was started, but has stayed
+		// If none of these three conditions holds, the timer was started because the run was being left, but the run has stayed.
+		if r.checks[ref] == e && (r.leaving || stopped || cleanup) {
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
 				r.settleCheck(machine.Token{Ref: ref}, checkResult{verdict: machine.CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
