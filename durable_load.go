@@ -145,8 +145,8 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// The method `columns` returns the stored columns of a node. The record contains all fields without a separate column. The columns Record and Hash
-// use the memory of the writer w, and are valid until w is used again.
+// The method `columns` returns the stored columns of a node. The record contains every field that has no column of its own. The columns Record
+// and Hash use the memory of the writer w, and are valid until w is used again.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	begin := len(w.Data)
@@ -288,8 +288,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn sets the nodes inside each composite among the given nodes, which are the nodes of a graph or the items of a map. key(n) is the key of
-// node n in the store.
+// fillIn sets Inside.Nodes of each composite among the given nodes, and continues with the composites inside. The given nodes are the nodes of a graph
+// or the items of a map. key(n) is the key of node n in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]

@@ -200,7 +200,7 @@ type eventLog struct {
 	sinks  []*sink
 
 	start   uint64      // the id of the last event before this life of the run
-	oldest  uint64      // events up to this id can no longer be read, in any life
+	oldest  uint64      // readers can get no event up to this id, neither from this log nor from an earlier one
 	earlier []*eventLog // the logs of earlier lives in this process, in order, with the events up to start; see goOn
 
 	observers int    // the number of sinks that observe node ends; these sinks are the last elements of `sinks`

@@ -44,7 +44,7 @@ type inbox struct {
 	retry   *time.Timer           // repeats a load after a failure of the store; nil if no load has failed
 
 	aside  []store.PostedRequest // the requests that could not be read, in their order
-	unread map[uint64]error      // maps the number of a request that could not be read to the reason, until the request is answered
+	unread map[uint64]error      // by the number of a request without an answer: the reason why the request could not be read
 	passes int                   // the number of successive rounds in which a request could not be read
 	again  *time.Timer           // tries the requests in aside again; nil if there are none
 	ahead  []aheadState          // the answers to requests that follow an unanswered request, in their order
@@ -588,9 +588,9 @@ func (d *durable) answerRequest(number uint64, err error) {
 }
 
 // PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store the
-// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The node is given by
-// its path or its token. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the Decision has no
-// ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
+// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The argument
+// `gate` is the path or the token of the node. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run.
+// If the Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
 // The run refuses such a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request stays
 // in the store, see [ErrUndecoded].
