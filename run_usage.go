@@ -178,7 +178,7 @@ func plus(a, b Usage) Usage {
 	return sum
 }
 
-// use adds an amount to the usage of the run and of the node. An attempt has reported this amount.
+// The method `use` adds an amount, which the attempt s has reported, to the usage of the run and of the node.
 func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return
@@ -283,7 +283,9 @@ func (r *Run) restoreUsage(by map[string]Usage) {
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		d.stale = true // an older version wrote the usage only into the run's record, so the next transaction also stores the usage of every kind
+		// An older version wrote the usage only into the run's record. So the next transaction also stores the sum of all kinds, which stores keep
+		// for lists.
+		d.stale = true
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. At most one event
-// run.status.changed names a wait.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. Each wait is
+// named in at most one event run.status.changed.
 type waits struct {
 	total int
 	began []place // the nodes that began to wait after the last event run.status.changed; some of them may no longer wait
 
 	answered takenSignals
 
-	kept   []*keptWaits         // the waits inside expanded nodes, in the order in which keep has added them
-	keptAt map[place]*keptWaits // maps a node to its entry in kept, while the node's graph is not known
-	lent   []*keptWaits         // the entries of kept for which owned is false
+	kept   []*keptWaits         // the waits inside expanded nodes, in the order in which the method `keep` has added them
+	keptAt map[place]*keptWaits // maps a node to its entry in `kept`, while the node's graph is not known
+	lent   []*keptWaits         // the entries of `kept` whose field `owned` is false
 	names  keptNodes
 	found  int   // the number of graphs that have become known
 	steps  int64 // the number of visits to kept nodes
@@ -543,7 +543,7 @@ func (r *Run) Leave() {
 	})
 }
 
-// After leave, the run and the runs nested in it start nothing more. A stopped run and its nested runs are not left: they continue to their end,
+// The method `leave` makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to their end,
 // with their cleanup. So if a run is being left, it was not stopped, and the run around it is also being left. There is one exception: a stopped
 // run that undoes nodes is left if it has a store or a Coordinator, since undoing may take long.
 func (r *Run) leave() {
@@ -592,7 +592,8 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 // abandonReturn abandons a worker that concludes a composite. When the run continues, another worker concludes the composite.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
-	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // a new Step, so that the worker's conclusion does not belong to the current Step
+	// The new Step makes the run ignore the conclusion of the abandoned worker, which belongs to the old Step.
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags})
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
 	r.leftBehind(step.ref)
@@ -811,7 +812,8 @@ func (r *Run) rest(now int64) {
 			// gates.
 			return
 		}
-	case !s.OnlySleeps(): // a nested run that is being left may have nodes that could begin; such a run does not wait for a signal, so it is not suspended
+	case !s.OnlySleeps():
+		// A nested run that is being left may have nodes that could begin. Such a run does not wait for a signal, so it is not suspended here.
 		return
 	}
 	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node continues without a signal if it waits for a token, or for a slot that several runs share
