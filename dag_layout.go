@@ -11,8 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From then on edges name nodes by
-// Ref.
+// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. Afterwards edges name nodes by Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &c.block.Plan // set field by field, since for a literal Go would allocate twice
@@ -236,8 +235,7 @@ func (c *compiler) checkMembers() {
 
 // membership records that a node names a group.
 type membership struct {
-	// path leads to the composite around the node. It begins in the graph that was passed to the function `undeclared`, and is empty if the node is in
-	// that graph itself.
+	// path leads to the composite around the node, from the graph passed to `undeclared`. It is empty if the node is in that graph itself.
 	path  string
 	g     *Graph // the node's graph
 	node  string

@@ -22,7 +22,7 @@ import (
 //
 // The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
-// run. The outbox is bounded: while it is full, attempts wait before they end, see the type room. The start of a node is in the same transaction as
+// run. The outbox is bounded: while it is full, attempts wait before they end, see the type `room`. The start of a node is in the same transaction as
 // the completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
 // its events are hidden, and an attempt that it starts does not call its step. Likewise, until then, a condition or trigger that the transaction
 // makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change only
@@ -55,12 +55,12 @@ type durable struct {
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store fails
 	alarms      due.Queue[*wake]       // the alarms that the next life also needs; the store contains the time of the first alarm
-	expires     time.Time              // the lease lasts at least until this time, which is leaseTime after the request was sent
+	expires     time.Time              // the lease lasts at least until this time: leaseTime after the last request that acquired or renewed it was sent
 	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // the run's Compensation, as stored
 	used        Usage                  // the usage of ended attempts, as stored
-	undone      map[string]int         // by path: the part of undoing.times that is in no node's record
+	undone      map[string]int         // by path: the part of the outermost run's undo.times that is in no node's record
 	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's record
 	payload     json.RawMessage        // the trigger's payload as the codec encoded it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
@@ -127,11 +127,12 @@ type collected struct {
 
 // The type `writing` is the outcome of a transaction. It is a separate object, since it may be read after the memory of the transaction is reused.
 type writing struct {
-	done chan struct{} // closed under the run's lock, when the transaction is written or err is the reason why it was not written
-	err  error
+	done chan struct{} // closed under the run's lock, when the write has succeeded or failed
+	err  error         // why the write has failed; nil if it has succeeded
 }
 
-// The method `failed` reports whether the transaction may not have been written. The caller holds the run's lock.
+// The method `failed` reports whether the write of the transaction has failed. The store may contain the transaction even then, if only the answer of
+// the store was lost. The caller holds the run's lock.
 func (w *writing) failed() bool {
 	if w == nil {
 		return false
@@ -198,8 +199,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. The result is true at the first
-// call for the node in which parks is true.
+// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. The result is true only for the
+// first call with parks set, so that awaitsWrite counts the node once.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -667,17 +668,17 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the
-// transaction with their starts is written. Meanwhile the next transaction fills with further starts. So the ends of the first attempts are not in
-// that transaction, but in the one after it or later. A crash before these ends are written repeats the attempts of two transactions, together about
-// as many as the bound for rows.
+// The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. The steps of these attempts are
+// called only when the transaction is written. By then the next transaction may be full of further starts. The ends of the first attempts are then in
+// the transaction after it, or later. A crash before these ends are written repeats the attempts of two transactions, together about as many as the
+// bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values
-	reserved room          // the room of the attempt in the outbox; valid once the channel granted is closed
+	reserved room          // the room of the attempt in the outbox; valid once the channel `granted` is closed
 	granted  chan struct{} // closed when the attempt may end
 }
 
@@ -686,8 +687,8 @@ func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns the number of rows that the outbox may have. It is the larger of the bound and of twice the rows that the end of a single
-// attempt has needed. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually change
+// mostRows returns the number of rows that the outbox may have: the bound, or twice the most rows that the end of a single attempt has needed,
+// whichever is larger. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually change
 // the same nodes, so they add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
@@ -796,7 +797,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether nothing may begin in the run until the committer has taken the outbox. letGo then lets the run continue.
+// holdsBack reports whether nothing may begin in the run until the committer has taken the outbox. If so, it adds the run to d.heldBack, and letGo
+// lets the run continue later.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -825,9 +827,10 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// Roots are the nodes without predecessors. If there are many roots, inTurn drops the changes by which they became ready. The store does not need
-// these changes, since the start of the run implies that its roots are ready. The change of a root is written, and gets its event, when the root
-// begins. So the first transaction of a run does not grow with the number of roots.
+// inTurn returns the changes without those that are written later. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
+// changes by which the first ones became ready, and drops the changes of the others. The store does not need these changes, since the start of the
+// run implies that its roots are ready. The change of a root is written, and gets its event, when the root begins. So the first transaction of a run
+// does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()

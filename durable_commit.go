@@ -55,12 +55,12 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	e := d.pending(at)
 	e.change()
 	switch {
-	case c.Blocked: // the change that the node's policy causes may follow much later, after the node's check
+	case c.Blocked: // the node has not ended yet: the change that its policy causes may follow much later, after the node's check
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
 		e.begin(0) // this attempt begins because its inputs were accepted; the starts of other attempts are already recorded
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // otherwise a worker has already taken the node, or the node is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the word differs, a worker has the node, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction includes the number of the delta, so
-// it also includes the event of the delta.
+// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction covers the event of the delta, so the
+// node's record in this transaction must also count the delta.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -184,7 +184,8 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 			d.used, c.Usage = sum, sum
 		}
 	}
-	if d.stale || len(tx.signals) > 0 { // a record written by a former version contains the signals, which get their own records now
+	// If signals get their own records now, the run's record is replaced, too: a former version may have written these signals into it.
+	if d.stale || len(tx.signals) > 0 {
 		file := root.fileHeader() // the header lacks the inputs, which are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
 			file.Version = max(file.Version, answersVersion)
@@ -240,8 +241,8 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 // addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have the
 // node's graph yet, the record contains the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance for two kinds of
 // running nodes: such an expanded node, and a node whose output the store refused. This life calls user code for them: the step, to get the graph
-// again, or the Fallback for the refused output. When a run is loaded, no crash is counted for nodes of these kinds. So if the process dies in the
-// call, only the record has counted the crash.
+// again, or the Fallback for the refused output. When a run is loaded, no crash is counted for nodes of these kinds. So if the process dies
+// during that call, this record is the only place where the crash is counted.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -301,7 +302,8 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // while r.from is set, a continued run has not begun, and nothing is written before it begins
+	// While r.from is set, a continued run has not begun. Nothing is written before it begins.
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil {
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -795,7 +797,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	return found
 }
 
-// beforeEnd returns the state of a node before its attempt ended. In the store the attempt has the given number.
+// beforeEnd returns the state of a node before its attempt ended. The parameter `attempt` is the number of this attempt in the store.
 func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	before := *n
 	before.Status, before.Value, before.Labels, before.Answer = Running, nil, nil, ""
