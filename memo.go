@@ -28,7 +28,7 @@ import (
 // until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
-// as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
+// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
 // moves to another index, the output is still found. With [Node.MemoKey], a text replaces the inputs in the key, see docs/memo.md.
 //
 // A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit names the run that made the output, and when. If the

@@ -574,7 +574,8 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 }
 
 // convert converts v to the type of `to`, and stores the result in `to`. It converts numbers that package json has decoded, and lists that package
-// json or a map node has made. A whole float64 or json.Number becomes an integer if the type can represent it. A json.Number also becomes a float64.
+// json or a map node has made. A float64 or json.Number without a fraction becomes an integer if the type can represent it. A json.Number also becomes a
+// float64.
 // An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It also returns false for a named type
 // such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {

@@ -43,7 +43,7 @@ type config struct {
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
 	listed         *store.Run                                          // the stored run as the caller found it in a list; the run is refused if it has changed since; nil if changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
-	restAfter      time.Duration                                       // set by Runner.Serve: a run that only waits for longer than this ends at rest; 0 means that no wait ends it
+	restAfter      time.Duration                                       // set by Runner.Serve: a run that has nothing to do for longer than this is left, see doze; 0 means that no run is left for this
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
 	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin; the store's clock has reached it

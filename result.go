@@ -390,7 +390,8 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 			current.Err = x.lastErr
 		}
 	}
-	if rec.end >= x.began { // otherwise the process ended during the attempt, and the attempt begins again
+	// If rec.end is before x.began, it is the end of an earlier attempt: the process ended during the current attempt, which begins again.
+	if rec.end >= x.began {
 		current.End = r.timeAt(rec.end)
 	}
 	return append(list, current)

@@ -320,7 +320,7 @@ func (r *Run) begin(x *restoration, now int64) {
 
 // endless makes base a context that does not end.
 func (r *Run) endless() {
-	if len(r.cfg.around) == 0 { // otherwise base may be the context of a function of Around
+	if len(r.cfg.around) == 0 { // no function of Around can have replaced base, so base has only the values of the caller's context
 		r.base = (*runValues)(r)
 	} else {
 		r.base = context.WithoutCancel(r.base)
@@ -821,7 +821,7 @@ type nodeFacts struct {
 	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
 	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that have had no effect
-	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; only that run undoes it
+	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; then only that earlier run undoes the node
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output

@@ -42,13 +42,14 @@ type undoing struct {
 	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
 }
 
-// undo is the compensation of a node.
+// undo is the compensation of a node. The field `cut` is the number of attempts that do not count, because they were interrupted or crashed. The
+// field `crashes` is the number of successive attempts that crashed, up to the last one.
 type undo struct {
 	run                     *Run
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
-	cut, crashes            int32      // cut is the number of attempts that do not count, because they were interrupted or crashed; crashes is the number of successive attempts that crashed, up to the last one
+	cut, crashes            int32      // see above
 	step                    *Step      // the Step of the running attempt, or nil
 	stop                    *stopCause // why the running attempt must stop, or nil
 	err                     error      // the error of the last attempt
@@ -56,7 +57,7 @@ type undo struct {
 	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
-	resumed                 bool       // whether the undo began before the run was resumed, and has not had its turn since
+	resumed                 bool       // whether the undo began before the run was resumed, and performUndos has not taken the node since
 	regained                bool       // whether the node's step was called again, only to get the graph that it had returned before the run was resumed
 	attempt, grace, backoff *alarm
 
@@ -247,7 +248,7 @@ func (r *Run) undoes() *undoing {
 	return r.undo
 }
 
-// performUndos begins to undo the nodes whose turn it is. The caller holds the run's lock.
+// performUndos takes from the State the nodes that are undone next, and begins to undo them. The caller holds the run's lock.
 func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
@@ -278,7 +279,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// The method `taken` records that it is the turn of a node whose undo began before the run was resumed. It does nothing for any other node.
+// The method `taken` records that performUndos has taken a node whose undo began before the run was resumed. It does nothing for any other node.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -286,7 +287,7 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo the last of the composite's nested runs that are not undone yet. If none is left, it ends the composite's turn.
+// nextInside begins to undo the last of the composite's nested runs that are not undone yet. If none is left, it ends the undo of the composite.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -598,7 +599,8 @@ func (u *undo) note() *writing {
 // isUndoing reports whether the outermost run undoes its nodes or has undone them. If so, the run's Timeout does not apply.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// The method `over` ends the node's turn. If it was the last turn in the run, the method calls undoing.then, unless that is nil.
+// The method `over` tells the State that the node is undone, or could not be undone. If it was the last node that the run had to undo, the method
+// calls undoing.then, unless that is nil.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {

@@ -313,7 +313,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
-		if r.st.Current(token, Retrying) == nil { // otherwise the node was stopped during its backoff, or was already retried
+		if r.st.Current(token, Retrying) == nil { // the node still backs off: it was neither stopped nor retried meanwhile
 			r.endBackoff(token, x, now)
 		}
 	})
@@ -339,7 +339,7 @@ type lateError struct {
 
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
-	if e.err != nil && e.err != ErrTimeout { // otherwise the step has returned the cause of its context, or no error
+	if e.err != nil && e.err != ErrTimeout { // the step has returned an error of its own, and not the cause of its context
 		text += ": " + errorText(e.err)
 	}
 	return text
