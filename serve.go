@@ -60,10 +60,10 @@ type Service struct {
 	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
 	// the id and the queue. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow. These are warnings that [Result.Warnings] also
-	// contains: the warnings of [Plan.Warnings] except warnings about triggers, the warning about a Key or a Memo that no option uses, and
-	// [ErrGateOutlasts]. OnError is also called once if a KeyLimit or a KeyRate is set but no node has a Key. The texts of these errors contain
-	// "warning".
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow that [Result.Warnings] also contains. These are the
+	// warnings of [Plan.Warnings], except those about triggers; warnings about a Key or a Memo that no option uses, and about times without a unit;
+	// and [ErrGateOutlasts]. OnError is also called once for each setting that has no effect, such as a KeyLimit if no node has a Key. The texts of
+	// these errors contain "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 

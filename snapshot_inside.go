@@ -368,8 +368,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. The parameter `inWave` is true if the wave that
-// continues had started.
+// resume computes the consequences of the installed words, from the outside to the inside. The parameter `inWave` is true if the
+// run had already begun the wave with which it continues, see [machine.Locked.Rebuild].
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {

@@ -33,7 +33,7 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns the named nodes and all their descendants, as a new epoch of the run. If nodes is empty, it reruns all nodes that failed, were
+// Redrive reruns the named nodes and all their descendants, as a new epoch of the run. If no nodes are named, it reruns all nodes that failed, were
 // aborted or were cancelled, and their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped.
 // All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards and conditions are evaluated
 // again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside,
@@ -57,7 +57,7 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 
 // AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were idle or
 // that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old node in everything that [Plan.Hash]
-// covers, including the nodes inside a composite. A node that runs again must exist. Any other difference is refused with [ErrGraphChanged]. A
+// covers, including the nodes inside a composite. A node that runs again must still exist. Any other difference is refused with [ErrGraphChanged]. A
 // stored run may also continue under another Name of its graph. Without this option, another Name is refused. The option changes nothing for a run
 // that begins, so a host that does not know whether its store contains the run can always set the option.
 func AllowGraphChange() Option {
@@ -89,7 +89,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	from := *c.from
-	from.file.Nodes = nil // the nodes are used only once
+	from.file.Nodes = nil // the run keeps c.from, but needs the nodes of c.from only here
 	c.from = &from
 	if seen := c.listed; seen != nil && (stored.Status != seen.Status || !stored.Ended.Equal(seen.Ended)) {
 		return nil, fmt.Errorf("%w: run %s changed since it was listed (was %v, now %v)", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)

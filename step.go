@@ -217,7 +217,7 @@ func (a *keyAsked) Err() error { return context.Canceled }
 
 // make makes the context with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	// Any other base with a Done channel comes from a function of Around, or from a run that was stopped before it began.
+	// A base that is no parentContext but may end comes from a function of Around, or from a run that was stopped before it began.
 	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil {
 		base = context.WithoutCancel(base)
 	}
@@ -803,9 +803,9 @@ func cycleText(cycle []string) string {
 	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
-// Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which its join waited, the end of its
-// backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt waited for slots, for tokens and for the
-// store. Queued must be called only while the attempt runs.
+// Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which the node's join waited, the end of
+// the node's backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt waited for slots, for tokens
+// and for the store. Queued must be called only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued
