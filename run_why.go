@@ -19,14 +19,14 @@ type WhyKind uint8
 // The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
 const (
 	whyNothing  WhyKind = iota
-	WhyEnded            // the node has ended: see Status, Cause, Skip and Err; Err is also the failure that a Fallback replaced; Edges are the in-edges that led to this end
+	WhyEnded            // the node has ended: see Status, Cause, Skip and Err; if a Fallback replaced a failure, Err is this failure; Edges are the in-edges that led to this end
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
 	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
-	WhyOrder            // Nodes begin before the node, or, under [Limit](1), must return before it begins; Nodes is empty if the node is next
+	WhyOrder            // Nodes are the nodes that begin before the node or, under [Limit](1), must return before it begins; none if the node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next token is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
@@ -51,7 +51,8 @@ func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
-// Why explains the state of a node: see [Run.Why]. Fields that the comment on the Kind does not name are zero, except Status and Since.
+// Why explains the state of a node: see [Run.Why]. Apart from Status and Since, a field is zero unless the comment on the Kind, or the field's own
+// comment, says when it is set.
 type Why struct {
 	Kind   WhyKind
 	Status Status
@@ -82,7 +83,8 @@ type Why struct {
 	Compensation    Compensation
 	CompensationErr error
 
-	from string // for a skipped node: how the source of the edge ended that decided the skip, such as "failed: step_error"; "" if this is not known
+	// from describes how the source of the edge that decided a skip has ended, such as "failed: step_error". It is empty if this is not known.
+	from string
 }
 
 // Bound is a limit on the number of steps that run at the same time, or on how often they start.
@@ -221,7 +223,8 @@ func (e Edge) outcome() string {
 	return "failure with " + strings.Join(causes, " or ")
 }
 
-// awaitsUndos adds the nodes that are being undone, since the node begins only afterwards. It reports whether the run undoes nodes.
+// awaitsUndos adds the nodes that are being undone now, since the node that is asked about begins only after them. It reports whether the run undoes
+// nodes.
 func (at place) awaitsUndos(y *Why) bool {
 	x := at.run.undo
 	if x == nil || x.by != at.run {
@@ -334,7 +337,8 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // the node's turn comes after nodes that were taken from the same queue and are about to begin
+	// If the node lacks no slot and no token, but still waits in the queue of a bound, then nodes that were taken from the same queue begin before it.
+	if !s.Contends(ref) {
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -581,7 +585,8 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 }
 
 // readyAt returns when a node became ready for its current attempt, in ns since the run's start. A node becomes ready after a backoff, after a
-// signal, or when the last predecessor that its join waits for has ended. If a check follows, its time counts as waiting.
+// signal, or when the last predecessor that its join waits for has ended. The node may be checked after that time, so the time of the check counts as
+// waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready
@@ -615,7 +620,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 				}
 				s.CountVisits(len(work))
 				if len(work) < most && !slices.Contains(work, from) {
-					work = append(work, from) // the node ended together with a node that it follows
+					work = append(work, from) // the node `from` ended together with one of its predecessors
 				}
 			}
 		}
@@ -732,7 +737,7 @@ func (b Bound) String() string {
 	return "the run"
 }
 
-// held returns what a node waits for, as text, for the kinds WhyWaiting and WhyHeld.
+// The method `held` returns what a node waits for, as text, for the kinds WhyWaiting and WhyHeld.
 func (y Why) held(nodes string) string {
 	switch {
 	case y.Compensation == CompensationRunning && nodes == "":
@@ -747,7 +752,7 @@ func (y Why) held(nodes string) string {
 	return "nothing else is started as long as " + nodes + " waits for an answer"
 }
 
-// undone returns, as text, whether the effects of a node were undone.
+// The method `undone` returns, as text, whether the effects of a node were undone.
 func (y Why) undone() string {
 	switch y.Compensation {
 	case CompensationRunning:
@@ -763,7 +768,7 @@ func (y Why) undone() string {
 	return ""
 }
 
-// ended returns, as text, how a node has ended.
+// The method `ended` returns, as text, how a node has ended.
 func (y Why) ended() string {
 	switch y.Status {
 	case Completed:

@@ -32,7 +32,9 @@ type worker struct {
 	guarding bool        // whether the task is a check whose guard is running
 	checking *evaluation // the evaluation, if the task is a check; otherwise nil
 
-	flight *flight // set while a node is being expanded, after its step has returned a graph; otherwise nil
+	// flight is the flight of a memoized attempt whose output nested runs will produce: its step has returned a graph, or the node is a composite. It
+	// is nil in all other cases, and once the nested run has begun.
+	flight *flight
 
 	kept [2]json.RawMessage // the encoded output of the last attempt, or the encoded info and state that its step passed to Suspend
 }
@@ -105,8 +107,8 @@ type way uint8
 
 const (
 	wayCheck way = iota // check, or the conclusion of a composite
-	wayFull             // attempt and finish
-	wayPlain            // performPlain performs the attempt and finishes it
+	wayFull             // the methods `attempt` and `finish`
+	wayPlain            // performPlain, which both performs and finishes the attempt
 	wayHost             // the host calls the step
 )
 
@@ -149,7 +151,7 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 // So a panic in a step ends perform early.
 func (w *worker) perform() (more bool) {
 	defer func() {
-		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
+		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which the method `exit` handles
 			if v := recover(); v != nil {
 				w.caught = w.panicked(v)
 			}
@@ -180,8 +182,8 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// performPlain performs tasks as long as the next one is a plain node. It combines attempt, finish and take, for nodes that complete and were not
-// stopped.
+// performPlain performs tasks as long as the next one is a plain node. It combines the methods `attempt`, `finish` and `take`, for nodes that
+// complete and were not stopped.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -285,8 +287,8 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts (see single.halts), the next tasks are started later. The worker that evaluates a task alone starts them, or the interrupted
-	// attempt when it returns.
+	// If the run halts (see single.halts), the next tasks start later: when the task that is evaluated alone has been evaluated, when the store has
+	// written what a task waits for, or when the interrupted attempt has returned or was abandoned.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -338,7 +340,7 @@ func (r *Run) beginInside(t machine.Task, now int64) {
 	r.beginComposite(step, nil, now)
 }
 
-// After leave, the run no longer counts the worker. leave also releases the lock.
+// The method `leave` makes the run no longer count the worker, and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
@@ -404,7 +406,7 @@ type attemptResult struct {
 	inside bool       // whether there is no result yet, because nested runs perform the node
 }
 
-// attempt calls the user's function. If the store must first record the attempt's start, attempt waits for that.
+// The method `attempt` calls the user's function. If the store must first record the attempt's start, the method waits for that.
 func (w *worker) attempt() (res attemptResult) {
 	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {
@@ -457,7 +459,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn does the same as own, but without the memo.
+// performOwn does the same as the method `own`, but without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -493,7 +495,7 @@ func (w *worker) panicked(v any) error {
 	return err
 }
 
-// protect calls user code outside an attempt, and returns a panic of this code as an error. If the code calls Goexit, exit handles it.
+// protect calls user code outside an attempt, and returns a panic of this code as an error. If the code calls Goexit, the method `exit` handles it.
 func (w *worker) protect(f func() error) error {
 	was := w.phase
 	w.phase = phaseUser
@@ -510,7 +512,7 @@ type checkResult struct {
 	guard    *guardProblem
 	merged   map[string]any
 	items    *items // the items, if the node is a map
-	key      string // the node's key, if it comes from a value
+	key      string // the node's key, if the node takes its key from the value of an input
 }
 
 // check performs a node's check and takes the next task.
@@ -705,8 +707,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause  // how the caller's context ended; set if the step may have noticed the end before the run did
-	if r.mayEnd && goOn { // otherwise the goroutine is ending, perhaps because of callerCause
+	var cause *stopCause // how the caller's context ended; set if the step may have noticed the end before the run did
+	// If goOn is false, user code has called Goexit. This may have been the context that callerCause calls, so it is not called again.
+	if r.mayEnd && goOn {
 		cause = w.callerCause()
 	}
 	for waited := r.durable == nil; ; waited = true {
@@ -773,9 +776,10 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and attempts that
-// precede this one by the run's order. If mine is false, the worker must not end the attempt now. In that case enterEnd has released the lock, and
-// perform must return the value of more.
+// enterEnd takes the lock to end the worker's attempt. It first rings the due alarms and, in a durable run, waits until the outbox has room for
+// the result. If `mine` is false, the worker must not end the attempt now: the attempt was abandoned, the run has lost its
+// store, or the result was put off because tasks precede it in the run's order. In that case enterEnd has released the lock, and the method
+// `perform` must return the value of `more`.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {

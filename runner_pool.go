@@ -29,7 +29,7 @@ type pool struct {
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
 	awaited due.Queue[*share] // the shares with claims that wait for the next token, ordered by the time when the token is due
-	timer   *time.Timer       // rings when the first token of awaited is due
+	timer   *time.Timer       // rings when the first of these tokens is due
 }
 
 // share contains slots and tokens that the runs of a Runner share: those for all runs, those for one group, or those for one key. Free slots and
@@ -231,7 +231,9 @@ func (k *stake) Lacks(token bool) bool {
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
-		r.timers++ // a run that is being stopped has taken the slot without waiting
+		// The slot or token is no longer free: a run that is being stopped, for example, takes a slot without waiting. So the claim waits again, and
+		// counts as a timer again.
+		r.timers++
 	}
 	c.state, c.token = claimWaits, token
 	x.waiting[x.needs(token)].Add(c, c.Due)
@@ -268,8 +270,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. The parameter `token` is true if the node needs a
-// token. waits changes nothing.
+// The method `waits` reports whether the run waits for a slot or a token. The result forToken is true if it waits for a token. The parameter `token`
+// is true if the node needs a token. The method changes nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
@@ -343,7 +345,7 @@ func (x *share) next() (c *claim) {
 	return c
 }
 
-// arm sets the timer to the time of the first token of awaited, or stops it if awaited is empty.
+// arm sets the timer to the time when the first token is due for which a share in `awaited` waits. It stops the timer if `awaited` is empty.
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {

@@ -106,11 +106,11 @@ type far struct {
 	granted     int   // the number of slots that steps may take; during a request, only the slots that the request keeps
 	fair        int   // the number of granted slots that the process may use while other processes need some
 	until       int64 // when the granted slots are lost
-	peak        int   // the greatest number of slots taken at once since the time in the field checked
+	peak        int   // the greatest number of slots taken at once since the time in the field `checked`
 	checked     int64
 	tokens      int
 	tokensUntil int64
-	used        bool  // whether a token was taken since the time in the field checked
+	used        bool  // whether a token was taken since the time in the field `checked`
 	next        int64 // when the store has the next token
 
 	asked  bool // whether a request is being made
@@ -192,7 +192,7 @@ func (s *Shared) checkGroups() error {
 	return nil
 }
 
-// bounds reports whether the nodes of one key have a bound. If keys is false, it reports whether all steps together have one.
+// If `keys` is true, bounds reports whether the nodes of one key have a bound. Otherwise it reports whether all steps together have a bound.
 func (g *granter) bounds(keys bool) bool {
 	switch {
 	case g == nil:
@@ -320,7 +320,8 @@ func (f *far) note() {
 			at = min(at, max(now, f.last+int64(minGrantPause)))
 		}
 	}
-	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // otherwise the process has all slots of the limit
+	// If the process lacks slots although it has all slots of the limit, a request for more slots would be useless.
+	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) {
 		if now-f.last > int64(grantCheck) {
 			f.pause = 0
 		}
