@@ -481,7 +481,7 @@ func signalOnce(c chan struct{}) {
 	}
 }
 
-// announce registers, in the store, the queues that this process performs. The loop calls announce again after a third of the TTL.
+// announce registers, in the store, the queues that this process performs. The loop calls `announce` again after a third of the TTL.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -854,7 +854,7 @@ func (v *serving) report(run string, q store.Queue, err error) {
 	v.say(run, q, err, "a stored run is not performed")
 }
 
-// say calls OnError. If OnError is nil, say logs the error with the message.
+// say calls OnError. If OnError is nil, `say` logs the error with the message.
 func (v *serving) say(run string, q store.Queue, err error, message string) {
 	tell := v.service.OnError
 	if tell == nil {

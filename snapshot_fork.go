@@ -138,7 +138,7 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost does what level does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so outermost ignores
+// outermost does what `level` does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so `outermost` ignores
 // nodes that are not in the plan.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // also computes the hashes of the nodes
@@ -407,7 +407,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, spread omits completed and skipped followers.
+// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, `spread` omits completed and skipped followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {

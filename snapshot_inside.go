@@ -209,7 +209,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
-	// A composite that has not ended stays dormant, if it is dormant, until a node inside can continue: see continueWaits.
+	// A composite that had ended is no longer dormant. A dormant one that has not ended stays dormant until a node inside can continue: see continueWaits.
 	if in.redone = ended || a.any(); ended {
 		n.Dormant = false
 	}
@@ -451,7 +451,7 @@ func (r *Run) restoreStop(stop *stopState) {
 }
 
 // early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an
-// expanded node. If a gate was aborted or skipped, early drops its signal without a warning.
+// expanded node. If a gate was aborted or skipped, `early` drops its signal without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -597,7 +597,7 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer adds a signal for the node with the given path or token. If the run accepted the same signal before it was continued, answer does nothing.
+// answer adds a signal for the node with the given path or token. If the run accepted the same signal before it was continued, `answer` does nothing.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -691,7 +691,7 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls add for the nodes inside a composite, if they have ended or wait for a signal. The paths of these nodes begin with prefix.
+// addInside calls the function `add` for the nodes inside a composite, if they have ended or wait for a signal. The paths of these nodes begin with prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {

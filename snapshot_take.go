@@ -346,7 +346,7 @@ func (x *items) value() any {
 type nodeWriter struct{ jsonwrite.Writer }
 
 // node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would write
-// them. For the rare members, node calls package json.
+// them. For the rare members, the method `node` calls package json.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -675,7 +675,7 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 	return caught, taken
 }
 
-// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, union does not copy: it returns one of
+// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, `union` does not copy: it returns one of
 // the lists, so that nodes of one branch share a list.
 func union(a, b []machine.Ref) []machine.Ref {
 	switch {

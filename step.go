@@ -224,7 +224,7 @@ func (c *liveContext) make(base context.Context) {
 	c.Context, c.cancel = context.WithCancelCause(base)
 }
 
-// end ends the context. When end returns, the context has ended, even if another goroutine ended it.
+// end ends the context. When `end` returns, the context has ended, even if another goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
 	if p := c.parent; p != nil {
 		p.once.Do(func() {
@@ -594,7 +594,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the attemptContext of the Step. If there is none, own creates one.
+// own returns the attemptContext of the Step. If there is none, `own` creates one.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x

@@ -139,7 +139,7 @@ func (c *config) leaseOwner() string {
 }
 
 // keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code, so the caller must
-// not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
+// not hold the run's lock. If the run does not check its values, `keep` returns neither a text nor an error.
 //
 // The caller keeps the text beside the value until the text is written. So the codec, which may encrypt a value or send it to another system, is
 // called only once.
@@ -179,7 +179,7 @@ func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	}
 }
 
-// causeOfKeep returns the cause with which a node fails if keep has returned err for its value.
+// causeOfKeep returns the cause with which a node fails if `keep` has returned err for its value.
 func causeOfKeep(err error) CauseKind {
 	if errors.Is(err, ErrRejected) {
 		return CauseStoreRejected

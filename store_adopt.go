@@ -94,7 +94,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again. After each composite that continues, add lists the nodes inside the composite that run again.
+// add adds the nodes that run again. After each composite that continues, `add` lists the nodes inside the composite that run again.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
