@@ -272,7 +272,7 @@ func (r *Run) restore(x *restoration) {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there are no events yet
 	}
 	r.restoreUndoing(&x.file)
-	if !r.cfg.fork { // a fork has used nothing yet
+	if !r.cfg.fork { // in contrast, a fork has used nothing yet
 		r.restoreUsage(x.file.Usage)
 		if first := x.held.firstStart(); !first.IsZero() {
 			r.remark().first = first

@@ -237,7 +237,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 		in.Nodes = nil
 		n.Inside, n.Dormant, n.TimedOut, n.Timeout = &in, x.kept.Dormant, x.kept.TimedOut, x.kept.Timeout
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // the expansion belongs to an earlier attempt
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // there is no nested run, or only one of an earlier attempt
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
