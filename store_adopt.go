@@ -44,6 +44,14 @@ func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	if err := s.file.adoptable(p); err != nil {
 		return nil, err
 	}
+	if f := s.file.Fired; f != nil { // the run has only the nodes to which its trigger leads, as in Run.fire
+		switch pruned, err := p.Prune(f.Trigger, f.Prune); {
+		case err == nil:
+			p = pruned
+		case !errors.Is(err, ErrUnknownTrigger):
+			return nil, err
+		}
+	}
 	a, _, err := p.adoption(s.file.Nodes)
 	return a, err
 }

@@ -113,3 +113,36 @@ func TestAdoptSnapshotRefuses(t *testing.T) {
 		require.Empty(t, s.take(), name)
 	}
 }
+
+// A run that a trigger fired is adopted with the part of the new graph to which the trigger leads. The preview shows only this part.
+func TestAdoptFired(t *testing.T) {
+	t.Parallel()
+	version := func(config string) *kahn.Graph {
+		return (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "other", Kind: kahn.KindTrigger},
+			kahn.Node{ID: "a", After: []string{"T"}}, kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"ask"}, Config: config},
+			kahn.Node{ID: "never", After: []string{"other"}})
+	}
+	want := []kahn.AdoptNode{{Node: "ask", Reason: kahn.AdoptNoResult}, {Node: "b", Reason: kahn.AdoptNoResult}}
+	p, err := version("2").Compile()
+	require.NoError(t, err)
+	s := new(served)
+	res, err := kahn.Execute(t.Context(), version("1"), s.step, kahn.RunID("r"), kahn.Durable(s), kahn.Fire("T", 7))
+	require.NoError(t, err)
+	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
+	require.NoError(t, err)
+	for name, of := range map[string]*kahn.Snapshot{"stored": snapshot, "of a Result": res.Snapshot()} {
+		preview, err := kahn.AdoptPreview(p, of)
+		require.NoError(t, err, name)
+		require.Equal(t, []string{"T", "a"}, preview.Keep, name)
+		require.Equal(t, want, preview.Run, name)
+	}
+	adopted, err := kahn.Adopt(t.Context(), version("2"), s, "r")
+	require.NoError(t, err)
+	require.Equal(t, want, adopted.Run)
+	s.take()
+	res, err = kahn.Execute(t.Context(), version("2"), s.step, kahn.AdoptSnapshot(res.Snapshot()), kahn.EarlySignals(map[string]any{"ask": 1}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"r b"}, s.take())
+	_, has := res.Node("never")
+	require.False(t, has)
+}
