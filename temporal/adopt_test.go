@@ -232,3 +232,21 @@ func TestAdoptedPlanIsMissing(t *testing.T) {
 	var more *workflow.ContinueAsNewError
 	require.NotErrorAs(t, env.GetWorkflowError(), &more)
 }
+
+// A run that a trigger fired is adopted with the part of the new plan to which the trigger leads.
+func TestAdoptFired(t *testing.T) {
+	t.Parallel()
+	triggered := func(model string) *kahn.Graph {
+		g := letters(model, kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "other", Kind: kahn.KindTrigger}, kahn.Node{ID: "never", After: []string{"other"}})
+		return g.Connect(kahn.Edge{From: "T", To: "fetch"})
+	}
+	c := new(calledSteps)
+	x := adoption(t, c.step, triggered("large"), adoptAsk{})
+	x.old = plan(t, triggered("small"))
+	x.workflow.Fire = &Fire{Trigger: "T", Payload: 7}
+	x.asks[0] = adoptAsk{time.Hour, adoptRequest{Plan: idOf(x.young)}}
+	res, err := x.runs(t, true, func(*testsuite.TestWorkflowEnvironment) {})
+	require.NoError(t, err)
+	kahntest.RequireStatuses(t, res, "T:ok fetch:ok draft:ok slow:ok approve:ok send:ok")
+	require.ElementsMatch(t, []string{"fetch", "draftsmall", "slow", "draftlarge", "send"}, c.list)
+}

@@ -60,11 +60,12 @@ func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, e
 }
 
 // describe sets the child workflow that performs an attempt, and the bytes of its arguments. The history does not record what the function returns,
-// so a replay calls it again, and describe verifies it as [interpreter.verify] does.
+// so a replay calls it again, and describe verifies it as [interpreter.verify] does. The function gets a Step of its own, as on a worker. So what it logs
+// and emits is dropped, and does not depend on the number of calls.
 func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, error)) error {
 	s := a.step
 	var data []byte
-	call := func() (any, error) {
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		w, err := f(s)
 		if err == nil {
 			data, err = x.argsOf(w)
@@ -74,6 +75,12 @@ func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, err
 		}
 		return w, nil
 	}
+	of := x.callOf(s)
+	of.Codec = x.texts.Codec
+	call := func() (any, error) {
+		reply := of.Perform(context.Background(), step, nil)
+		return reply.Value, reply.Err
+	}
 	first := caught(x.ctx, call)
 	if x.pure.asks(x.in.Plan.Print, nameOf(s), "Kind.Workflow") {
 		if again := caught(x.ctx, call); !x.alike(first, again) {
@@ -81,10 +88,7 @@ func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, err
 			return x.broken
 		}
 	}
-	switch {
-	case first.panicked != nil:
-		first.err = &kahn.PanicError{Value: first.panicked}
-	case first.goexit:
+	if first.goexit {
 		first.err = kahn.ErrGoexit
 	}
 	if first.err != nil {

@@ -3,6 +3,7 @@
 package temporal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -55,7 +56,8 @@ func TestServerStepWorkflow(t *testing.T) {
 		text     string
 		after    int
 	}{
-		"17": {2, kahn.Completed, "", 0}, "18": {2, kahn.Completed, "", 1}, "bad": {1, kahn.Failed, "no address", 0}, "stuck": {1, kahn.Cancelled, "cancel", 0},
+		"taken": {2, kahn.Completed, "", 0},
+		"17":    {2, kahn.Completed, "", 0}, "18": {2, kahn.Completed, "", 1}, "bad": {1, kahn.Failed, "no address", 0}, "stuck": {1, kahn.Cancelled, "cancel", 0},
 	} {
 		t.Run(order, func(t *testing.T) {
 			o := Options{Types: shippingTypes(), ContinueAfter: row.after, Step: takes}
@@ -65,10 +67,15 @@ func TestServerStepWorkflow(t *testing.T) {
 			}}}
 			w := serve(t, c, plan(t, shipping(func(n *kahn.Node) { n.Retry = kahn.Retry{MaxAttempts: 3, InitialDelay: 10 * time.Millisecond} })), o)
 			w.Types = o.Types
+			id := func(attempt int) string { return fmt.Sprintf("%s/ship/%d", w.ID, attempt) }
+			if order == "taken" { // a workflow with the id of the first attempt is running, so this attempt fails without effect
+				other, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id(1), TaskQueue: queue}, "ship", parcel{Order: "stuck"})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, c.TerminateWorkflow(context.Background(), other.GetID(), "", "")) })
+			}
 			run, err := Start(t.Context(), c, w, nil)
 			require.NoError(t, err)
 			first := run.get.GetRunID()
-			id := func(attempt int) string { return fmt.Sprintf("%s/ship/%d", w.ID, attempt) }
 			if order == "stuck" {
 				require.Eventually(t, func() bool {
 					about, err := c.DescribeWorkflowExecution(t.Context(), id(1), "")
@@ -95,6 +102,13 @@ func TestServerStepWorkflow(t *testing.T) {
 			all := histories(t, c, w.ID, first)
 			if row.after > 0 {
 				require.Greater(t, len(all), 1)
+			}
+			if order == "bad" { // a redrive begins with attempt 1 again, and with the same id
+				again, err := run.Redrive(t.Context(), nil, kahn.Request{})
+				require.NoError(t, err)
+				_, err = again.Wait(t.Context())
+				require.ErrorContains(t, err, "no address")
+				all = append(all, histories(t, c, w.ID, again.get.GetRunID())...)
 			}
 			o.Plans = []*kahn.Plan{w.Plan}
 			for _, h := range all {

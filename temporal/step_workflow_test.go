@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -82,13 +84,16 @@ func TestStepWorkflow(t *testing.T) {
 	require.Equal(t, []string{"order-17/ship/1 at ships", "order-17/ship/2 at ships"}, ids)
 }
 
-// The result of a child without StepWorkflow.Result is read as plain JSON. The function may choose the id, and a plan whose steps are all
+// The result of a child without StepWorkflow.Result is read as plain JSON. The function may choose the id, what it logs is dropped, and a plan whose steps are all
 // performed by workflows needs no step function.
 func TestStepWorkflowPlain(t *testing.T) {
 	t.Parallel()
 	for _, want := range []any{nil, true, "text", 7.0, []any{1.0, "x"}, map[string]any{"a": 1.0}} {
 		x := &trial{workflow: Workflow{ID: "order-17", Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", Kind: "ship"}))}, options: Options{Kinds: map[string]Kind{"ship": {
-			Workflow: func(s *kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "ship", ID: "own-" + s.ID()}, nil },
+			Workflow: func(s *kahn.Step) (StepWorkflow, error) {
+				s.Log(slog.LevelInfo, "dropped, since it would be logged again by each replay")
+				return StepWorkflow{Type: "ship", ID: "own-" + s.ID()}, nil
+			},
 		}}}}
 		var id string
 		x.ships(func(ctx workflow.Context) (any, error) {
@@ -99,6 +104,13 @@ func TestStepWorkflowPlain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, res.Output())
 		require.Equal(t, "own-a", id)
+		value, err := x.envs[0].QueryWorkflow(EventsQuery, eventsRequest{Limit: 100})
+		require.NoError(t, err)
+		var answer eventsAnswer
+		require.NoError(t, value.Get(&answer))
+		for _, e := range answer.Page.Events {
+			require.NotContains(t, string(e.Data), "dropped")
+		}
 	}
 }
 
@@ -226,7 +238,8 @@ func TestStepWorkflowMistakes(t *testing.T) {
 			var none []int
 			return StepWorkflow{ID: fmt.Sprint(none[1])}, nil
 		},
-		"the arguments: ": func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "ship", Args: []any{func() {}}}, nil },
+		kahn.ErrGoexit.Error(): func(*kahn.Step) (StepWorkflow, error) { runtime.Goexit(); return StepWorkflow{}, nil },
+		"the arguments: ":      func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "ship", Args: []any{func() {}}}, nil },
 		"the worker takes 1048576": func(*kahn.Step) (StepWorkflow, error) {
 			return StepWorkflow{Type: "ship", Args: []any{strings.Repeat("x", 2<<20)}}, nil
 		},

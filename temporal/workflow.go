@@ -375,6 +375,14 @@ func (x *interpreter) queue() {
 	}
 }
 
+// callOf returns the call of an attempt.
+func (x *interpreter) callOf(s *kahn.Step) kahn.Call {
+	if x.View {
+		return s.Call()
+	}
+	return s.CallWithoutView()
+}
+
 // encode writes the call of an attempt. A call that has no JSON form, or is too long for the worker, fails its node.
 func (x *interpreter) encode(a *attempt) bool {
 	s := a.step
@@ -386,10 +394,7 @@ func (x *interpreter) encode(a *attempt) bool {
 		x.count++
 		return true
 	}
-	call := s.CallWithoutView()
-	if x.View {
-		call = s.Call()
-	}
+	call := x.callOf(s)
 	call.Config, call.View.Config = nil, nil // the worker has the plan, which contains the Config
 	data, err := json.Marshal(call)
 	if err == nil {
