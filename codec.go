@@ -219,8 +219,8 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// form returns the JSON form of a value, as a value for package json. The form includes the name of the type, except for the types that
-// JSON syntax itself implies, such as string.
+// The method `form` returns the JSON form of a value, as a value for package json. The form includes the name of the type, except for the types
+// that JSON syntax itself implies, such as string.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -338,7 +338,7 @@ func (t types) error(f *errorForm, depth int) error {
 	return f.restore()
 }
 
-// items is the reverse of formOfItems: it returns the error with its items.
+// The method `items` is the reverse of formOfItems: it returns the error with its items.
 func (t types) items(f *itemsForm, depth int) *MapError {
 	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
 		return nil

@@ -256,8 +256,8 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// answer renders the answer of a condition. value is the answer, and labels are its labels. It returns "" if the text would only repeat the
-// labels of the taken branches.
+// The method `answer` renders the answer of a condition: `value` is the answer, `labels` are the labels in it, and `taken` are the branches that it
+// chose. The result is "" if it would only repeat the labels of these branches.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""
@@ -283,7 +283,7 @@ func answerText(value any, labels []string) string {
 	return foreign.Shorten(strings.Join(labels, ", "))
 }
 
-// names renders the labels of branches.
+// The method `names` renders the labels of branches.
 func (r *router) names(ids []int32) string {
 	list := make([]string, len(ids))
 	for i, id := range ids {
@@ -376,7 +376,7 @@ func (c *compiler) checkAnswers() {
 	}
 }
 
-// answers reports whether the output of the node is only the label of a branch. A node that declares Outputs computes a
+// The method `answers` reports whether the output of the node is only the label of a branch. A node that declares Outputs computes a
 // value, and so does a node of the host's own kind with a TestExpr.
 func (n *node) answers() bool {
 	switch {
@@ -399,7 +399,7 @@ func (c *compiler) seenByFunctions() []bool {
 	return seen
 }
 
-// looks reports whether the node has a guard or a test that may look at all nodes before it.
+// The method `looks` reports whether the node has a guard or a test that may look at all nodes before it.
 func (c *compiler) looks(r machine.Ref) bool {
 	i := c.p.decl[r]
 	n, l := c.g.nodes[i], c.lowered[i]
@@ -535,8 +535,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted returns a function that records an id that a text names, and then calls ancestor. If the text is the test of a loop, its ids are nodes
-// of the loop's graph, and loop is the id of the loop. Otherwise loop is "".
+// The method `noted` returns a function that records an id that a text names, and then calls `ancestor`. If the text is the test of a loop, its ids
+// are nodes of the loop's graph, and `loop` is the id of the loop. Otherwise `loop` is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -619,7 +619,7 @@ func (l *lowered) install(c *compiler, r machine.Ref) {
 	}
 }
 
-// lower compiles the texts and schemas of a node. It calls user code, so Compile holds no lock.
+// The method `lower` compiles the texts and schemas of a node. It calls user code, so Compile holds no lock.
 func (c *compiler) lower(i int) {
 	n := c.g.nodes[i]
 	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil && (n.Gate == nil || n.Gate.Schema == nil) {

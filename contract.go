@@ -164,9 +164,9 @@ func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.P
 // Moderate sets the run's moderator, which judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a Moderation
 // and the run has no moderator, the run does not start: the error matches [ErrNoModerator].
 //
-// check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, means that check could not judge the value, which is
-// then refused, too. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. check must
-// not change the value. Its context is the context of the attempt: it ends when the attempt times out, or the node or the run is stopped.
+// The function check returns nil to accept a value, and [Flag] to refuse it. If it returns any other error or panics, it could not judge the value,
+// which is then refused, too. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. The
+// function must not change the value. It gets the context of the attempt, which ends when the attempt times out, or the node or the run is stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -259,8 +259,8 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// refused logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the attempt
-// then ends with the timeout.
+// The method `refused` logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the
+// attempt then ends with the timeout.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {
@@ -286,7 +286,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 	return attemptResult{err: refusal, kind: CauseModeration}
 }
 
-// violated checks a value against the contract of a node.
+// The method `violated` checks a value against the contract of a node.
 func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractError {
 	contract := p.contracts[r][phase]
 	if contract == nil {
@@ -318,7 +318,7 @@ func refusalText(err error) string {
 	return errorText(err)
 }
 
-// moderated calls a moderator to judge a value. It returns nil if the value is accepted.
+// The function `moderated` calls a moderator to judge a value. It returns nil if the value is accepted.
 func moderated(m moderator, step *Step, phase event.Phase, value any) *ModerationError {
 	if m == nil {
 		return &ModerationError{Phase: phase, Err: ErrNoModerator}

@@ -201,7 +201,7 @@ type Node struct {
 	// OnUpstreamFailure determines what happens when the join can no longer be satisfied because of a failure upstream. Default: [UpstreamAbort].
 	OnUpstreamFailure machine.UpstreamPolicy
 	// Default is the value that a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge
-	// itself has no Default. Default: the empty string.
+	// itself has no Default. If Node.Default is nil, too, the value is the empty string.
 	Default any
 	// Handling determines whether this node handles the failures that reach it when it runs, or only observes them. By default the end
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
@@ -350,7 +350,7 @@ type Edge struct {
 	Merge string
 	// DataOnly makes the edge deliver a value and delay To until From has ended. The edge does not decide whether To runs.
 	DataOnly bool
-	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. Default: the node's Default.
+	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. If it is nil, the edge delivers the Default of node To.
 	Default any
 }
 
@@ -531,7 +531,7 @@ func (g *Graph) Merges() []string {
 	return slices.Sorted(maps.Keys(g.merges))
 }
 
-// changed counts a change of the graph and drops the plan. It takes no lock, since callers must not change a graph while it is in use.
+// The method `changed` counts a change of the graph and drops the plan. It takes no lock, since callers must not change a graph while it is in use.
 func (g *Graph) changed() {
 	g.version++
 	if g.fresh {
@@ -561,7 +561,7 @@ func (g *Graph) Compile() (*Plan, error) {
 	return p, err
 }
 
-// current reports whether the plan is up to date. The caller holds g.mu.
+// The method `current` reports whether the plan is up to date. The caller holds g.mu.
 func (g *Graph) current() bool {
 	return g.fresh && g.baked.of(g) && !slices.ContainsFunc(g.subs, func(x compiledGraph) bool { return x.changed() })
 }
@@ -587,7 +587,7 @@ func (s *settings) of(g *Graph) bool {
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
 }
 
-// same reports whether two values of user types are equal. Values that are not comparable count as different.
+// The function `same` reports whether two values of user types are equal. Values that are not comparable count as different.
 func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
@@ -641,7 +641,7 @@ func (e *InputError) Is(target error) bool {
 	return target == ErrUnknownInput && len(e.Unknown) > 0 || target == ErrMissingInput && len(e.Missing) > 0
 }
 
-// required reports whether the host must give a run the input.
+// The method `required` reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
 // sameInput reports whether two declarations are equal. If a Default is a map or a slice, both declarations share it, so sameInput does not
@@ -817,7 +817,7 @@ func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
 	return keySource{name: name, path: path, root: true}
 }
 
-// follows reports whether an edge leads from the node named id to ref.
+// The method `follows` reports whether an edge leads from the node named id to ref.
 func (p *Plan) follows(ref machine.Ref, id string) bool {
 	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
 }

@@ -137,7 +137,7 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named returns an error message if a required name is empty or already used. The parameter `what` is the name of the list
+// The function `named` returns an error message if a required name is empty or already used. The parameter `what` is the name of the list
 // in the message, and `number` is the position of the required name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
@@ -692,7 +692,7 @@ func insideOf(id string, err error) error {
 	return &inner
 }
 
-// report adds a problem in a field of a node.
+// A report is a function that adds a problem in a field of a node.
 type report func(kind error, field, format string, args ...any)
 
 // problems collects the problems of a graph, up to a number that a person can read.
@@ -756,7 +756,7 @@ func (ps *problems) keep(err error) {
 	ps.list = append(ps.list, err)
 }
 
-// inside adds the problems of a node's sub-graph, if it has any.
+// The method `inside` adds the problems of a node's sub-graph, if it has any.
 func (ps *problems) inside(id string, err error) {
 	if sub, ok := err.(*GraphError); ok {
 		for _, p := range sub.Problems {

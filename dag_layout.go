@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. Afterwards edges name nodes by Ref.
+// The method `number` gives the nodes their Refs, by tier and then by declaration, and applies the defaults. Afterwards edges name nodes by Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &c.block.Plan // set field by field, since for a literal Go would allocate twice
@@ -142,12 +142,12 @@ func (c *compiler) resolve(r machine.Ref) {
 	}
 }
 
-// observes reports whether, by default, a node with this join rule only observes failures.
+// The method `observes` reports whether, by default, a node with this join rule only observes failures.
 func (n *node) observes(join Join) bool {
 	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
 
-// branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
+// The method `branches` gives numbers to the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
 	var late []machine.Ref // the sources of edges labelled "timeout"
@@ -284,7 +284,7 @@ func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	return list
 }
 
-// group collects the members of groups and of keys.
+// The method `group` collects the members of groups and of keys.
 func (c *compiler) group() {
 	p := c.p
 	if len(c.g.Groups) == 0 && !c.has.member && !p.composite {
@@ -550,7 +550,7 @@ func (c *compiler) bindPort(n *node, i int, in *inputs) {
 // recurse over the nesting.
 const maxNesting = 100
 
-// composite reports whether nested runs perform the node.
+// The method `composite` reports whether nested runs perform the node.
 func (n *node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop != nil }
 
 // ownStep reports whether a Do or the host's step function performs the node, once or for each item.

@@ -493,7 +493,7 @@ func (n *Node) hasExtras() bool {
 		n.compensates()
 }
 
-// keep stores the fields of a Node in n, which was zero before.
+// The method `keep` stores the fields of a Node in n, which was zero before.
 func (n *node) keep(from *Node) {
 	n.ID, n.Kind, n.Label, n.Config, n.Params = from.ID, from.Kind, from.Label, from.Config, from.Params
 	n.Do, n.Test, n.When, n.Timeout, n.Estimate, n.Priority, n.Key = from.Do, from.Test, from.When, from.Timeout, from.Estimate, from.Priority, from.Key
@@ -512,7 +512,7 @@ func (n *node) keep(from *Node) {
 	}
 }
 
-// whole returns the Node, with After and In empty.
+// The method `whole` returns the Node, with After and In empty.
 func (n *node) whole() Node {
 	to := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Params: n.Params, Do: n.Do, Test: n.Test, When: n.When,
@@ -532,7 +532,7 @@ func (n *node) whole() Node {
 	return to
 }
 
-// own returns the plan's own copy of a node, which the caller may change.
+// The method `own` returns the plan's own copy of a node, which the caller may change.
 func (c *compiler) own(r machine.Ref) *node {
 	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
@@ -665,7 +665,7 @@ type hasher struct {
 	out  [sha256.Size]byte
 }
 
-// inputs returns the text about the graph's inputs for the hash of the plan.
+// The method `inputs` returns the text about the graph's inputs with a Default, for the hash of the plan.
 func (w *hasher) inputs() (text []byte) {
 	for i := range w.plan.inputs {
 		if in := &w.plan.inputs[i]; in.Default != nil {
@@ -733,7 +733,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	return hex.AppendEncode(to, w.sum.Sum(w.out[:0])[:hashLength/2])
 }
 
-// field appends a field. Most fields are plain, so their JSON form needs no encoder.
+// The method `field` appends the text of a field to w.text. Most fields are plain, so their JSON form needs no encoder.
 func (w *hasher) field(name string, v reflect.Value, end byte) {
 	w.text = append(append(w.text, name...), '=')
 	switch {

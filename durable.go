@@ -209,7 +209,7 @@ func (e *pendingNode) ready(parks bool) (parked bool) {
 	return parked
 }
 
-// end records that the node became terminal. See also resolve.
+// The method `end` records that the node became terminal. See also resolve.
 func (e *pendingNode) end() { e.happened |= nodeChanged | nodeTerminal }
 
 func newTransaction() *transaction {
@@ -365,7 +365,7 @@ func (storedLife) mayTake(r *Run, now int64) bool {
 	return !r.holdsBack()
 }
 
-// begun puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step
+// The method `begun` puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step
 // once the start is written.
 func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	r, ref := step.run, step.ref
@@ -674,7 +674,7 @@ var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 // bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
-// ending is an attempt whose step has returned. The attempt waits for room before it ends.
+// An `ending` is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values

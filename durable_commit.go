@@ -75,7 +75,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	}
 }
 
-// resolve records, for each direct successor of ref, that one more predecessor is terminal.
+// The method `resolve` records, for each direct successor of ref, that one more predecessor is terminal.
 func (d *durable) resolve(r *Run, ref machine.Ref) {
 	for _, a := range r.plan.net.Out(ref) {
 		d.pending(place{r, a.To()}).resolved++
@@ -109,7 +109,7 @@ func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	}
 }
 
-// show makes events visible if nothing must be written for them. The committer shows all other events.
+// The method `show` makes events visible if nothing must be written for them. The committer shows all other events.
 //
 // An event must not be visible before the store contains the fact that the event reports.
 // Otherwise, after a crash, the next life would announce the event again. So the code that appends an event puts its fact into the outbox before
@@ -690,7 +690,7 @@ func (w *eventWriter) postpone() {
 	w.delay = own
 }
 
-// arrive ends the delay, since a transaction is being taken.
+// The method `arrive` ends the delay, since a transaction is being taken.
 func (w *eventWriter) arrive() {
 	if w == nil || w.delay == nil {
 		return
