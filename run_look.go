@@ -50,7 +50,7 @@ func (r *Run) FirstStarted() time.Time {
 	return began
 }
 
-// Stored reports whether the run has a store, as with the option [Durable]. A pending run may not be in its store yet.
+// Stored reports whether the run has a store, as with the option [Durable]. A pending run is perhaps not in its store yet.
 func (r *Run) Stored() bool { return r.cfg.store != nil }
 
 // Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes in composites, and omits
@@ -431,7 +431,7 @@ func (at place) gather() *gathered {
 	r, ref := g.at.run, g.at.ref
 	s, w := &r.st, r.st.Word(ref)
 	if x := r.extras[ref]; x != nil {
-		g.merged = x.merged // the engine no longer writes to this map
+		g.merged = x.merged // this map no longer changes
 	}
 	in := r.plan.inputsOf(ref)
 	if in == nil {
@@ -597,7 +597,7 @@ func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	}
 }
 
-// begun reports whether a node has begun, or has ended without having begun. A nil node has not begun.
+// The method `begun` reports whether a node has begun, or has ended without having begun. A nil node has not begun.
 func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }

@@ -116,7 +116,7 @@ func (r *Run) subRun(step *Step, p *Plan) *Run {
 	return c
 }
 
-// nested makes a nested run that performs a composite, or the part of a composite with the given index.
+// The method `nested` makes a run that performs a composite, or the part of a composite with the given index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
@@ -198,7 +198,7 @@ func (r *Run) setUp(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since that may call user code.
+// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since concluding it may call user code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
@@ -406,7 +406,7 @@ type tree struct {
 	// waiting contains the runs with a ready node that needs a slot, the best first. With one slot, waiting contains all runs that could
 	// continue. Without a limit, waiting is empty.
 	waiting queue
-	touched []*Run      // runs for which settle must be called before the lock is released
+	touched []*Run      // the changed runs, which the method `settle` must handle before the lock is released
 	ending  []stopOrder // attempts whose contexts are cancelled when the lock is released
 	keys    map[string]*machine.Slots
 	flights map[place]*flight // maps memoized nodes that have been expanded to their flights
@@ -421,7 +421,7 @@ type tree struct {
 	gated  []*Run // runs with gates that they have not reached
 }
 
-// touch records a change of a run that the run's own worker may not notice.
+// The method `touch` records a change of a run that the run's own worker may not notice.
 func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true

@@ -22,8 +22,8 @@ type order interface {
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task that `next` returned, if only gates remain to be taken.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work, unless single.halts reports that nothing may begin now. When something may begin again, dispatch is
-	// called.
+	// announce lets the State announce work, unless single.halts reports that nothing may begin now. When something may begin again, Run.dispatch
+	// calls announce again. In a tree with one slot, announce does nothing, since tree.pass announces work.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
@@ -190,7 +190,7 @@ func (r *Run) takeUp() {
 	}
 }
 
-// work settles a result that was put off.
+// The method `work` settles a result that was put off.
 func (x *putOff) work() {
 	w := &x.worker
 	w.resumed = true
@@ -202,7 +202,7 @@ func (x *putOff) work() {
 	}
 }
 
-// note updates the field `next` after a change of the run's alarms. The caller holds the run's lock.
+// The method `note` updates the field `next` after a change of the run's alarms. The caller holds the run's lock.
 func (q *single) note(r *Run) {
 	if q == nil {
 		return
@@ -283,7 +283,7 @@ func (r *Run) placeInTree() []int32 {
 	return r.turn.order
 }
 
-// pass starts the first task of a tree with one slot.
+// The method `pass` starts the first task of a tree with one slot.
 func (t *tree) pass(now int64) {
 	for !t.coming && !t.root.single.halts() {
 		switch {
@@ -349,8 +349,8 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// queue updates the run's position among the waiting runs. A run waits if a node of it needs a slot. In a tree with one slot, a run also waits if
-// it has a task that needs no slot.
+// The method `queue` updates the run's position among the waiting runs. A run waits if a node of it needs a slot. In a tree with one slot, a run also
+// waits if it has a task that needs no slot.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()

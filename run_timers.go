@@ -314,7 +314,7 @@ type unspent struct {
 	lasts time.Duration // 0 without a Timeout
 }
 
-// unspent returns the remaining Timeout of the attempt. The caller holds the run's lock.
+// The method `unspent` returns the remaining Timeout of the attempt. The caller holds the run's lock.
 func (s *Step) unspent(now int64) (u unspent) {
 	if x := s.ctx.Load(); x != nil && x.timeout != nil {
 		u = unspent{max(x.timeout.Due-now, 0), x.timeout.lasts}

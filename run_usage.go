@@ -235,8 +235,8 @@ func (r *Run) usage() *runUsage {
 }
 
 // fold adds the usage of an attempt to the usage of the node, of the composites around it, and of the run. It also copies the attempt's labels
-// into the run's labels. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. The caller
-// holds the run's lock.
+// into the run's labels. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. For a
+// compensation, it is called as soon as the compensation reports an amount or a label. The caller holds the run's lock.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
 	if x != nil && x.labels != nil {

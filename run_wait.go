@@ -196,7 +196,7 @@ var ErrSignalConflict = errors.New("the id of the signal was used with another v
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id,
 // its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that
 // is a [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the
-// answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
+// answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the store may get the answer later.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if the
 // node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used
@@ -390,8 +390,8 @@ func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error
 	return a.in, true, nil
 }
 
-// unstored returns the signals that the next transaction must write, and the number of the first one. Later calls do not return these signals
-// again.
+// The method `unstored` returns the signals that the next transaction must write, and the number of the first one. Later calls do not return these
+// signals again.
 func (x *takenSignals) unstored() (list []answeredState, first int) {
 	list, first = x.list[x.stored:], x.stored+1
 	x.stored = len(x.list)
@@ -620,7 +620,7 @@ func (r *Run) resumeReturns() {
 	}
 }
 
-// stay reverses leave for the run and the runs nested in it, because a stop takes precedence over leaving.
+// stay reverses the method `leave` for the run and the runs nested in it, because a stop takes precedence over leaving.
 func (r *Run) stay(now int64) {
 	if !r.leaving {
 		return

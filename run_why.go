@@ -25,7 +25,7 @@ const (
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
-	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
+	WhyStore            // the store has not confirmed that the node is ready or has started, or so many changes wait for the store that no node may start or end yet
 	WhyOrder            // Nodes are the nodes that begin before the node or, under [Limit](1), must return before it begins; none if the node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next token is due
@@ -237,7 +237,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds those in-edges of the node for which the function `is` returns true.
+// The method `edges` adds those in-edges of the node for which the function `is` returns true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -246,7 +246,7 @@ func (at place) edges(y *Why, is func(int32) bool) {
 	}
 }
 
-// name adds the path of a node, unless the list already contains it.
+// The method `name` adds the path of a node, unless the list already contains it.
 func (y *Why) name(path string) {
 	switch {
 	case slices.Contains(y.Nodes, path):
@@ -703,7 +703,7 @@ func (y Why) until() string {
 
 func (y Why) nodes() string { return few(y.Nodes, y.More) }
 
-// few returns the first three names, and the number of further ones, as text.
+// The function `few` returns the first three names, and the number of further ones, as text.
 func few(list []string, more int) string {
 	const most = 3
 	names := list[:min(most, len(list))]

@@ -429,7 +429,7 @@ func (w *worker) attempt() (res attemptResult) {
 	return res
 }
 
-// own performs the attempt of a node that needs more than a call of the host's step function.
+// The method `own` performs the attempt of a node that needs more than a call of the host's step function.
 func (w *worker) own(n *node) (res attemptResult) {
 	if m := w.run.memoOf(w.task.Ref); m != nil {
 		w.run.beginReading(w.step)
@@ -609,7 +609,7 @@ func (w *worker) evaluate() (res checkResult) {
 	return w.checkItems(res, flags)
 }
 
-// guarded turns the result of a guard into the result of the check.
+// The method `guarded` turns the result of a guard into the result of the check.
 func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)

@@ -218,7 +218,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// live returns the runs that have not ended. The caller holds rn.mu.
+// The method `live` returns the runs that have not ended. The caller holds rn.mu.
 func (rn *Runner) live() (runs []*Run) {
 	for e := range entriesOf(&rn.arrived) {
 		if e.state != forgotten {
@@ -282,8 +282,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which must not be
-// taken here. So pending runs begin on another goroutine.
+// The method `changed` records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which
+// must not be taken here. So pending runs begin on another goroutine.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -325,7 +325,7 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 	}
 }
 
-// begun notifies the watchers that the run is no longer pending.
+// The method `begun` notifies the watchers that the run is no longer pending.
 func (rn *Runner) begun(r *Run) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -516,7 +516,7 @@ func (rn *Runner) note(e *runnerEntry) {
 	}
 }
 
-// given contains the arguments with which a run was started under a Runner, so that Redrive can start it again.
+// The type given contains the arguments with which a run was started under a Runner, so that Redrive can start it again.
 type given struct {
 	plan *Plan
 	step StepFunc
@@ -581,7 +581,7 @@ func (d *deferrals) begin(id string) (failures int) {
 	return failures
 }
 
-// begun removes a run that has begun. The run is leased now, and a store does not list a leased run as due.
+// The method `begun` removes a run that has begun. The run is leased now, and a store does not list a leased run as due.
 func (d *deferrals) begun(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

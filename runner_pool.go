@@ -161,7 +161,7 @@ func (p *pool) key(name string) *share {
 	return x
 }
 
-// sweep removes the keys that no run uses and whose buckets are full.
+// sweep removes the keys that no run uses, whose buckets are full, and which need no more requests to the store.
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
@@ -172,7 +172,7 @@ func (p *pool) sweep() {
 	p.swept = len(p.keys)
 }
 
-// needs returns the index in share.waiting for a claim: 1 if the claim needs a token and the share has a rate, otherwise 0.
+// The method `needs` returns the index in share.waiting for a claim: 1 if the claim needs a token and the share has a rate, otherwise 0.
 func (x *share) needs(token bool) int {
 	if token && x.rated() {
 		return 1
@@ -182,7 +182,7 @@ func (x *share) needs(token bool) int {
 
 func (x *share) rated() bool { return x.bucket != nil || x.far.rated() }
 
-// taken returns the number of slots that are taken or promised.
+// The method `taken` returns the number of slots that are taken or promised.
 func (x *share) taken() int { return x.used + x.promised[0] + x.promised[1] }
 
 // hasSlot reports whether there is a free slot if the given number of slots is taken.
@@ -565,8 +565,8 @@ func (s *stakes) drop(k *stake) {
 	k.leave()
 }
 
-// leave returns to the pool all slots that the stake holds, and ends the stake's claim. When the last run leaves, the grants for limits that
-// processes share are returned.
+// leave returns to the pool all slots that the stake holds, and ends the stake's claim. When the last run leaves the share of a limit that
+// processes share, the granter returns the grants to the store.
 func (k *stake) leave() {
 	k.share.used -= k.lines.Disconnect()
 	k.share.refs--

@@ -253,12 +253,12 @@ func (g *granter) far(x *share, name string, limit int, rate Rate) *far {
 
 func (f *far) rated() bool { return f != nil && f.burst > 0 }
 
-// active reports whether a request to the store is needed, now or later.
+// The method `active` reports whether a request to the store is needed, now or later.
 func (f *far) active() bool {
 	return f != nil && (f.asked || f.owes || f.granted > 0 || f.tokens > 0 || f.granter.queue.Has(f))
 }
 
-// usable returns the number of slots that may be taken.
+// The method `usable` returns the number of slots that may be taken.
 func (f *far) usable() int {
 	if f.granted == 0 || f.share.pool.now() >= f.until {
 		return 0
@@ -421,7 +421,7 @@ func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait t
 	return batch, requests, 0, false
 }
 
-// request makes a request for the store. Until the answer arrives, the process may use only the slots that the request keeps.
+// The method `request` makes a request for the store. Until the answer arrives, the process may use only the slots that the request keeps.
 func (f *far) request(now int64) store.GrantRequest {
 	x, taken := f.share, f.share.taken()
 	slots, tokens := f.lacks()
@@ -486,7 +486,7 @@ func (x *share) ownLimit() int {
 	return x.limit
 }
 
-// holding returns the first few ids of the runs that hold slots, sorted. The caller holds the pool's lock.
+// The method `holding` returns the sorted ids of a few runs that hold slots. The caller holds the pool's lock.
 func (x *share) holding() (ids []string) {
 	for _, k := range x.stakes {
 		if _, used := k.lines.Bounds(); used > 0 {
