@@ -516,7 +516,7 @@ func (rn *Runner) note(e *runnerEntry) {
 	}
 }
 
-// The type given contains the arguments with which a run was started under a Runner, so that Redrive can start it again.
+// The type `given` contains the arguments with which a run was started under a Runner, so that Redrive can start it again.
 type given struct {
 	plan *Plan
 	step StepFunc
