@@ -276,8 +276,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite counts ready nodes and ended nested runs that wait for a write before they are evaluated; `more` is added to the count. In a run with
-// one slot no attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite adds `more` to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot
+// no attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.rare().unwritten += more; r.single != nil {
 		r.single.unwritten += more
