@@ -104,6 +104,8 @@ var records = map[string]recorded{
 var earlier = map[string]recorded{
 	// Temporal was asked to cancel the run just before it would have continued as new; recorded by TestServerCancelAtTheEnd.
 	"cancelatend": {graph: inNotation("a>b"), options: Options{ContinueAfter: 1}},
+	// Recorded by a version in which a cancellation by Temporal abandoned the running step at once, because the event before was older than CancelGrace.
+	"late": {graph: inNotation("a>b b>clean clean{clean}")},
 	// Recorded by a version without child workflows for large maps.
 	"unbatched": {graph: func(bool) *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1., 2., 3., 4., 5., 6.}}, Sub: inNotation("flaky>b")(true)})
