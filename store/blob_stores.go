@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +29,7 @@ type memoryBlob struct {
 	put  time.Time
 }
 
-var _, _ BlobSweeper = (*MemoryBlobs)(nil), Dir("")
+var _, _ BlobLister = (*MemoryBlobs)(nil), Dir("")
 
 // Put implements [BlobStore].
 func (m *MemoryBlobs) Put(ctx context.Context, key string, data []byte) error {
@@ -81,6 +84,24 @@ func (m *MemoryBlobs) Sweep(ctx context.Context, key string, before time.Time) (
 	}
 	delete(m.blobs, key)
 	return true, nil
+}
+
+// Keys implements [BlobLister].
+func (m *MemoryBlobs) Keys(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		m.mu.Lock()
+		keys := slices.Sorted(maps.Keys(m.blobs))
+		m.mu.Unlock()
+		for _, key := range keys {
+			if err := ctx.Err(); err != nil {
+				yield("", err)
+				return
+			}
+			if !yield(key, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Len returns how many blobs there are.
@@ -220,4 +241,32 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 		return false, errors.Join(err, os.Rename(aside, file)) // the blob was put again, so it stays
 	}
 	return true, os.Remove(aside)
+}
+
+// Keys implements [BlobLister]. It lists one subfolder at a time.
+func (d Dir) Keys(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		folders, err := os.ReadDir(string(d))
+		if errors.Is(err, fs.ErrNotExist) {
+			return // nothing was put
+		}
+		for _, folder := range folders {
+			if err != nil || ctx.Err() != nil {
+				break
+			}
+			if !folder.IsDir() || len(folder.Name()) != 2 {
+				continue
+			}
+			var files []fs.DirEntry
+			files, err = os.ReadDir(filepath.Join(string(d), folder.Name()))
+			for _, file := range files {
+				if key := folder.Name() + file.Name(); file.Name()[0] != '.' && !yield(key, nil) {
+					return
+				}
+			}
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			yield("", err)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,6 +33,14 @@ type BlobSweeper interface {
 	// Sweep removes a key unless it was put after the given time, and reports whether the key is gone. It must not remove a blob that is being
 	// put at the same time.
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
+}
+
+// BlobLister is a [BlobSweeper] that lists its keys, for programs that find the blobs to which no run refers by themselves. [Admin] does not need it.
+type BlobLister interface {
+	BlobSweeper
+	// Keys yields the keys under which blobs were put. A key that is put or removed at the same time may be missing. The iteration ends after
+	// an error.
+	Keys(ctx context.Context) iter.Seq2[string, error]
 }
 
 // Errors of blobs.

@@ -78,3 +78,45 @@ func TestSweepWhilePut(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+// TestKeys: Keys yields the keys of all blobs, and of nothing else.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, s := range map[string]store.BlobLister{"memory": new(store.MemoryBlobs), "folder": store.Dir(dir)} {
+		list := func(ctx context.Context) (keys []string, err error) {
+			for key, err := range s.Keys(ctx) {
+				if err != nil {
+					return keys, err
+				}
+				keys = append(keys, key)
+			}
+			return keys, nil
+		}
+		keys, err := list(t.Context())
+		require.NoError(t, err, name)
+		require.Empty(t, keys, name)
+		want := []string{"aa11", "aa22", "bb33"}
+		for _, key := range want {
+			require.NoError(t, s.Put(t.Context(), key, []byte("data")))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "README"), nil, 0o600))
+		keys, err = list(t.Context())
+		require.NoError(t, err, name)
+		require.Equal(t, want, keys, name)
+		for key := range s.Keys(t.Context()) {
+			require.Equal(t, "aa11", key)
+			break
+		}
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = list(dead)
+		require.ErrorIs(t, err, context.Canceled, name)
+	}
+	for range store.Dir(filepath.Join(dir, "nothing")).Keys(t.Context()) {
+		t.Error("nothing was put")
+	}
+	for _, err := range store.Dir(filepath.Join(dir, "README")).Keys(t.Context()) {
+		require.Error(t, err, "it is no folder")
+	}
+}

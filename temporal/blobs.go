@@ -85,59 +85,79 @@ func (noBlobs) Delete(context.Context, string) error { return nil }
 // cache is a BlobStore that remembers recent blobs, because the value that a step returned is soon needed for the calls of its successors.
 type cache struct {
 	store.BlobStore
-	mu    sync.Mutex        // guards the fields below
-	blobs map[string][]byte // by key; the data is never written to
-	order []string          // the keys of the blobs, the oldest first
-	size  int               // the size of the blobs, in bytes
+	mu    sync.Mutex       // guards the fields below
+	blobs map[string]*kept // by key
+	order []string         // the keys of the blobs, the oldest first
+	size  int              // the size of the blobs, in bytes
 }
+
+// kept is a blob in a cache.
+type kept struct {
+	data []byte    // never written to
+	put  time.Time // when the cache has put the blob into the BlobStore
+}
+
+// putAgain is the time after which a cache puts a blob again. PruneBlobs keeps a blob that was put recently, since a run may be about to refer to it.
+const putAgain = 10 * time.Minute
 
 // Put implements [store.BlobStore].
 func (c *cache) Put(ctx context.Context, key string, data []byte) error {
-	if c.find(key) != nil {
+	if time.Since(c.find(key).put) < putAgain {
 		return nil
 	}
+	now := time.Now()
 	if err := c.BlobStore.Put(ctx, key, data); err != nil {
 		if errors.Is(err, store.ErrRejected) {
 			return err
 		}
 		return fmt.Errorf("%w: %w", errBlobs, err)
 	}
-	c.keep(key, data)
+	c.keep(key, data, now)
 	return nil
 }
 
 // Get implements [store.BlobStore].
 func (c *cache) Get(ctx context.Context, key string) ([]byte, error) {
-	if data := c.find(key); data != nil {
-		return data, nil
+	if k := c.find(key); k.data != nil {
+		return k.data, nil
 	}
 	data, err := c.BlobStore.Get(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBlobs, err)
 	}
-	c.keep(key, data)
+	c.keep(key, data, time.Time{})
 	return data, nil
 }
 
-func (c *cache) find(key string) []byte {
+func (c *cache) find(key string) kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.blobs[key]
+	if k := c.blobs[key]; k != nil {
+		return *k
+	}
+	return kept{}
 }
 
-func (c *cache) keep(key string, data []byte) {
+// keep remembers a blob. The parameter "put" is the time at which the cache has put it, or zero.
+func (c *cache) keep(key string, data []byte, put time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.blobs == nil {
-		c.blobs = map[string][]byte{}
+		c.blobs = map[string]*kept{}
 	}
-	if c.blobs[key] != nil || len(data) > cacheBytes {
+	if k := c.blobs[key]; k != nil {
+		if put.After(k.put) {
+			k.put = put
+		}
 		return
 	}
-	c.blobs[key], c.order, c.size = data, append(c.order, key), c.size+len(data)
+	if len(data) > cacheBytes {
+		return
+	}
+	c.blobs[key], c.order, c.size = &kept{data, put}, append(c.order, key), c.size+len(data)
 	for c.size > cacheBytes {
 		oldest := c.order[0]
-		c.order, c.size = c.order[1:], c.size-len(c.blobs[oldest])
+		c.order, c.size = c.order[1:], c.size-len(c.blobs[oldest].data)
 		delete(c.blobs, oldest)
 	}
 }

@@ -99,14 +99,14 @@ func TestBlobs(t *testing.T) {
 func TestLongReplies(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes, Blobs: new(store.MemoryBlobs)})
-	_, err := h.answer("a", kahn.Reply{Err: errors.New(strings.Repeat("é", 1<<20))}, remarked{})
+	_, err := h.answer(task{Path: "a"}, kahn.Reply{Err: errors.New(strings.Repeat("é", 1<<20))}, remarked{})
 	var failure *sdk.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Less(t, len(failure.Message()), maxMessage+10)
 	require.Regexp(t, "^é+…$", failure.Message())
 
 	half := strings.Repeat("h", inlineBytes*3/4)
-	data, err := h.answer("a", kahn.Reply{Err: kahn.Suspend("token", half, half)}, remarked{})
+	data, err := h.answer(task{Path: "a"}, kahn.Reply{Err: kahn.Suspend("token", half, half)}, remarked{})
 	require.NoError(t, err)
 	require.Less(t, len(data), 200)
 	reply, told := h.texts.replyOf(outcome{Reply: data})
@@ -191,7 +191,7 @@ func TestAttemptWithoutBlobs(t *testing.T) {
 			h.texts = textsIn(&cache{BlobStore: row.of}, nil, time.Millisecond)
 			h.given = &readOnce{Codec: h.texts.Codec}
 		}
-		h.plans[idOf(x.workflow.Plan)] = x.workflow.Plan
+		h.add(x.workflow.Plan)
 		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 			env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(h.step)
 		}
