@@ -351,14 +351,21 @@ func (s *Step) RunID() string {
 // run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a new key.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
+		if c.IdempotencyKey == "" && c.RunID != "" {
+			return s.keyAfter(0)
+		}
 		return c.IdempotencyKey
 	}
-	path := s.Path()
-	text := s.run.ID() + "\x00" + path
+	return s.keyAfter(s.run.undoneBefore(s, s.Path()))
+}
+
+// keyAfter returns the key of a node that was undone the given number of times before.
+func (s *Step) keyAfter(undone int32) string {
+	text := s.RunID() + "\x00" + s.Path()
 	if s.flags&stepUndo != 0 {
 		text += "\x00undo"
 	}
-	if undone := s.run.undoneBefore(s, path); undone > 0 {
+	if undone > 0 {
 		text += fmt.Sprint("\x00", undone)
 	}
 	sum := sha256.Sum256([]byte(text))

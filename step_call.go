@@ -23,16 +23,16 @@ import (
 // predecessors also keep their fields.
 type Call struct {
 	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of Step's methods of
-	// these names.
-	RunID          string        `json:"run_id"`
-	ID             string        `json:"id"`
-	Path           string        `json:"path"`
+	// these names. If IdempotencyKey is empty, Step.IdempotencyKey makes the key of RunID and Path.
+	RunID          string        `json:"run_id,omitempty"`
+	ID             string        `json:"id,omitempty"`
+	Path           string        `json:"path,omitempty"`
 	Kind           string        `json:"kind,omitempty"`
 	Label          string        `json:"label,omitempty"`
 	Config         any           `json:"-"`
-	Attempt        int           `json:"attempt"`
-	Tier           int           `json:"tier"`
-	IdempotencyKey string        `json:"idempotency_key"`
+	Attempt        int           `json:"attempt,omitempty"`
+	Tier           int           `json:"tier,omitempty"`
+	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Epoch          uint64        `json:"epoch,omitempty"`
 	Queued         time.Time     `json:"queued,omitzero"`
 	Predecessors   []Predecessor `json:"predecessors,omitempty"`
@@ -72,19 +72,24 @@ type Call struct {
 
 // ViewData is the data of a [View]: see [NewView] and [View.Data].
 type ViewData struct {
-	ID        string         `json:"id"`
+	ID        string         `json:"id,omitempty"`
 	Config    any            `json:"-"`
 	Root      map[string]any `json:"-"` // the root inputs
 	Fired     bool           `json:"fired,omitempty"`
 	Trigger   any            `json:"-"` // the payload with which the run was fired, if Fired is set
 	Iteration int            `json:"iteration,omitempty"`
-	RunStatus RunStatus      `json:"run_status"`
+	RunStatus RunStatus      `json:"run_status,omitzero"`
 	// Nodes are the ancestors, by id.
 	Nodes map[string]NodeData `json:"-"`
 	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
 	asks *asking // replaces Root and Nodes in the View of a guard or a condition that Plan.Check or Plan.Evaluate calls; otherwise nil
+}
+
+// isEmpty reports whether no field but Codec is set.
+func (d *ViewData) isEmpty() bool {
+	return d.ID == "" && d.Config == nil && d.Root == nil && !d.Fired && d.Trigger == nil && d.Iteration == 0 && d.RunStatus == RunPending && len(d.Nodes) == 0
 }
 
 // node returns the data of an ancestor.
@@ -481,6 +486,9 @@ func (c Call) MarshalJSON() ([]byte, error) {
 		plainCall: (*plainCall)(&c), Config: x.write("config", c.Config), Params: x.writeAll("params", c.Params), Upstream: x.writeAll("upstream", c.Upstream),
 		Root: x.writeAll("root", c.Root), Item: x.write("item", c.Item), Signal: x.write("signal", c.Signal), SavedState: x.write("saved_state", c.SavedState),
 		LastErr: x.writeError("last_error", "", c.LastErr), Undone: x.write("compensated", c.Compensated), View: &view, Early: c.early,
+	}
+	if view.isEmpty() {
+		form.View = nil
 	}
 	if x.err != nil {
 		return nil, x.err

@@ -16,11 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// task is the input of the activity.
+// task is the input of the activity. A task with a short call has Of in place of Plan; its JSON is a shortTask, and its workflow can read remarks and
+// short results.
 type task struct {
 	Plan planID          `json:"plan"`
-	Path string          `json:"path"` // of the node
-	Call json.RawMessage `json:"call"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
+	Of   string          `json:"-"`              // the plan, see planID.short
+	Run  string          `json:"-"`              // the id of the run of a short call, unless it is the id of the workflow's execution
+	Path string          `json:"path"`           // of the node
+	Call json.RawMessage `json:"call,omitempty"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
 	// Remarks says that the workflow can read remarks in the result, see the type remarked.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.
@@ -45,7 +48,7 @@ const (
 // step is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails the
 // activity, so that the history of the workflow shows it.
 func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
-	p, err := h.plan(t.Plan)
+	p, err := h.planOf(t)
 	if err != nil {
 		return nil, sdk.NewApplicationErrorWithOptions(err.Error(), unknownPlan, sdk.ApplicationErrorOptions{})
 	}
@@ -58,13 +61,10 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	defer end(nil)
 	left := make(chan struct{})
 	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when step does
-	call := kahn.Call{Codec: h.given}
-	text, err := h.texts.read(t.Call)
-	if err == nil {
-		err = json.Unmarshal(text, &call)
-	}
+	info := activity.GetInfo(ctx)
+	call, err := h.read(t, info.WorkflowExecution.RunID, info.ScheduledTime)
 	if err != nil {
-		return h.answer(t.Path, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))}, remarked{})
+		return h.answer(t, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))}, remarked{})
 	}
 	do := h.Step
 	if n, ok := p.At(call.Path); ok {
@@ -80,13 +80,13 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	if reply.Err == nil {
 		beside.Details = nil
 	}
-	if t.Remarks {
+	if t.Remarks || t.Of != "" {
 		beside.Remarks = to.told()
 	}
 	if !returned || reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) && h.isCutShort(call.Path, reply) {
 		return nil, sdk.NewApplicationErrorWithOptions("kahn/temporal: the worker was stopped during the attempt", lostWorker, sdk.ApplicationErrorOptions{NextRetryDelay: handOver})
 	}
-	return h.answer(call.Path, reply, beside)
+	return h.answer(t, reply, beside)
 }
 
 // functionOf returns the config and the node's own function for a call of the step. If the parameter "undoes" is true, it returns the config and the function of the
@@ -191,13 +191,16 @@ func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) 
 }
 
 // answer returns the result of the activity.
-func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
-	reply, data, result := h.write(path, reply, beside)
+func (h *host) answer(t task, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
+	reply, data, result := h.write(t.Path, reply, beside)
 	form, err := formOf(data)
 	if err != nil {
 		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
 	}
 	if reply.Err == nil || form.Skip != nil || form.Suspend != nil {
+		if t.Of != "" {
+			result = shortResult(result)
+		}
 		return result, nil
 	}
 	return nil, sdk.NewApplicationErrorWithOptions(shorten(reply.Err.Error(), maxMessage), failedStep, sdk.ApplicationErrorOptions{
@@ -330,6 +333,11 @@ func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 	}
 	reply.Codec = t.Codec
 	text, err := t.read(o.Reply)
+	if err == nil && isValue(text) {
+		if reply.Value, err = t.Codec.Decode(text); err == nil {
+			return reply, told
+		}
+	}
 	if err == nil {
 		told, err = split(text)
 	}

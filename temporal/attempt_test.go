@@ -284,7 +284,7 @@ func TestLostWorkers(t *testing.T) {
 						env.SetWorkerOptions(once())
 					}
 					h := newHost(x.options)
-					h.plans[idOf(x.workflow.Plan)] = x.workflow.Plan
+					h.add(x.workflow.Plan)
 					h.Heartbeat, h.MaxBytes, h.stopAfter = time.Second, 1000, -1
 					env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(ctx context.Context, in task) (json.RawMessage, error) {
 						if calls++; calls <= row.losses {

@@ -28,6 +28,7 @@ const (
 type batch struct {
 	Number int    `json:"number"` // the batch's number among the batches of an execution of the run
 	Plan   planID `json:"plan"`
+	Run    string `json:"run,omitempty"` // the id of the run, for its short calls
 	Calls  []call `json:"calls"`
 }
 
@@ -35,6 +36,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
+	Short    bool            `json:"short,omitempty"`
 	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; an outcome before the deadline is also reported before it
 	Details  details         `json:"details,omitempty"`
 	typed
@@ -140,13 +142,16 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 	x.batches.count++
 	x.batches.active = append(x.batches.active, b)
 	in := batch{Number: b.number, Plan: x.in.Plan, Calls: make([]call, len(attempts))}
+	if x.in.ShortCalls {
+		in.Run = x.in.RunID
+	}
 	x.count++
 	for place, a := range attempts {
 		if !a.again {
 			x.count--
 		}
-		deadline, _ := a.step.Deadline()
-		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[nameOf(a.step)], typed{}}
+		in.Calls[place] = x.asData(a)
+		in.Calls[place].Deadline, _ = a.step.Deadline()
 		if x.named {
 			in.Calls[place].typed = x.typed(a.step)
 		}
@@ -166,6 +171,11 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 		err := f.Get(x.ctx, &last)
 		x.conclude(b, last, err)
 	})
+}
+
+// asData returns the call of an attempt as data.
+func (x *interpreter) asData(a *attempt) call {
+	return call{Path: a.step.Path(), Call: a.data, Short: a.short, Details: x.beats[nameOf(a.step)]}
 }
 
 // hear handles the reports that child workflows have sent.

@@ -279,7 +279,7 @@ func TestLostBatches(t *testing.T) {
 			var losses atomic.Int32
 			x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 				h := newHost(x.options)
-				h.plans[idOf(x.workflow.Plan)] = x.workflow.Plan
+				h.add(x.workflow.Plan)
 				h.Heartbeat, h.MaxBytes, h.LostAfter = time.Second, 1000, time.Hour
 				if row.batch != nil {
 					env.OnWorkflow(ItemsName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {

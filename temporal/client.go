@@ -11,7 +11,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/google/uuid"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -45,7 +44,8 @@ type Workflow struct {
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow. Nil means the SDK's default.
+	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow, and the blobs, see
+	// Options.DataConverter. Nil means the SDK's default.
 	DataConverter converter.DataConverter
 	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
 	// own page and Temporal's command line find runs by graph and status. The namespace must have these attributes, see
@@ -94,6 +94,9 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	in, err := w.input(inputs)
 	if err != nil {
 		return nil, err
+	}
+	if size := len(in.text()); size > maxPayload {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, tooLong("inputs are", "Workflow.Blobs", size))
 	}
 	m := memo{in.Plan, in.key(), in.StateVersion}
 	o := w.startOptions(in, m)
@@ -151,10 +154,6 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err := check(w.Plan, true); err != nil {
 		return input{}, err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return input{}, err
-	}
 	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0), uncalled)
 	if f := w.Fire; f != nil {
 		opts = append(opts, kahn.Fire(f.Trigger, f.Payload), f.Prune)
@@ -162,7 +161,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if _, err := kahn.NewCoordinator(w.Plan, time.Now(), opts...); err != nil {
 		return input{}, fmt.Errorf("kahn/temporal: %w", err)
 	}
-	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), WorkflowID: w.ID, Settings: w.Settings, SearchAttributes: w.SearchAttributes}
+	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, WorkflowID: w.ID, Settings: w.Settings, SearchAttributes: w.SearchAttributes, ShortCalls: true}
 	if f := w.Fire; f != nil {
 		payload, err := w.texts().Encode(f.Payload)
 		if err != nil {
@@ -170,20 +169,34 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 		}
 		in.Fired = &fired{f.Trigger, payload, f.Prune}
 	}
+	var err error
 	in.Inputs, err = encodeAll(w.texts(), inputs)
 	return in, err
 }
 
 // key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program of a later
-// version finds the run. It also does not depend on SearchAttributes, which do not affect what the run does.
+// version finds the run. It also does not depend on SearchAttributes and ShortCalls, which do not affect what the run does.
 func (in input) key() string {
-	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes = "", "", 0, false
+	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes, in.ShortCalls = "", "", 0, false, false
+	sum := sha256.Sum256(in.text())
+	return hex.EncodeToString(sum[:])
+}
+
+// text returns the JSON of the input.
+func (in input) text() []byte {
 	data, err := json.Marshal(in)
 	if err != nil {
 		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // this is a bug, because all values of an input have a JSON form
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return data
+}
+
+// maxPayload bounds the JSON that a client gives to Temporal in one payload. Temporal refuses 2 MiB, and a payload has other parts, too.
+const maxPayload = 2<<20 - 64<<10
+
+// tooLong returns the error for JSON of more than maxPayload bytes.
+func tooLong(what, see string, size int) error {
+	return &refusal{fmt.Sprintf("the %s %d bytes of JSON, and Temporal takes %d: see %s", what, size, maxPayload, see), ErrTooLarge}
 }
 
 // attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. The plan of an adopted run is the plan
@@ -213,7 +226,7 @@ func (w Workflow) texts() texts {
 	if w.Blobs == nil {
 		return textsIn(nil, w.Types, 0)
 	}
-	return textsIn(&cache{BlobStore: w.Blobs}, w.Types, 0)
+	return textsIn(&cache{BlobStore: CodedBlobs(w.Blobs, w.DataConverter)}, w.Types, 0)
 }
 
 // ID returns the id of the workflow.
@@ -279,6 +292,9 @@ func (w Workflow) signalRequest(gate string, value any) (q signalRequest, err er
 	if err != nil {
 		return q, fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, err)
 	}
+	if len(data) > maxPayload {
+		return q, fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, tooLong("value is", "Workflow.Blobs", len(data)))
+	}
 	return signalRequest{gate, data, d.Actor, d.Comment, d.ID}, nil
 }
 
@@ -302,6 +318,11 @@ func (r *Run) CancelNode(ctx context.Context, id string) error {
 }
 
 func (r *Run) update(ctx context.Context, name string, argument any) error {
+	done, err := updating.take(ctx, r.of.ID)
+	if err != nil {
+		return fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
+	}
+	defer done()
 	h, err := r.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: r.of.ID, UpdateName: name, Args: []any{argument}, WaitForStage: client.WorkflowUpdateStageCompleted,
 	})

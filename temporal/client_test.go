@@ -81,7 +81,7 @@ func TestStart(t *testing.T) {
 	}
 	s := newService()
 	require.NoError(t, start(s, w, in))
-	require.NotEmpty(t, s.input.RunID)
+	require.True(t, s.input.ShortCalls)
 	require.NoError(t, start(s, w, map[string]any{"n": 1}), "it exists, and was asked the same")
 	require.ErrorIs(t, start(s, w, map[string]any{"n": 2}), kahn.ErrKeyConflict)
 	require.ErrorIs(t, start(s, w, map[string]any{"n": "1"}), kahn.ErrKeyConflict)

@@ -192,11 +192,11 @@ func TestCompensationOfLostWorkers(t *testing.T) {
 			x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 				env.SetWorkerOptions(once())
 				h := newHost(x.options)
-				h.plans[idOf(x.workflow.Plan)] = x.workflow.Plan
+				h.add(x.workflow.Plan)
 				h.Heartbeat, h.MaxBytes, h.stopAfter = time.Second, 100_000, -1
 				env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(ctx context.Context, in task) (json.RawMessage, error) {
-					var c kahn.Call
-					if err := json.Unmarshal(in.Call, &c); err != nil {
+					c, err := callIn(in)
+					if err != nil {
 						return nil, err
 					}
 					what := c.ID

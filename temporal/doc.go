@@ -20,6 +20,7 @@
 //   - Before deploying: [Check], [Options.Replayer], [ErrImpure].
 //   - Runs: [Execute], [Start], [Attach], [Workflow], [Settings], [Fire]; [Run] has the methods that answer, stop, redrive, adopt and read a run.
 //   - Starting and answering runs without [Run]: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
+//   - Long values: Options.Blobs, [CodedBlobs], [PruneBlobs], [BlobPrune], [ErrTooLarge].
 //   - Finding runs: [Store], [RegisterSearchAttributes], [WorkflowAttribute], [StatusAttribute].
 //
 // Some features of a plan need a single process, and do not carry over. [Check] names each node concerned, with the reason. docs/temporal.md in the

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -52,6 +53,7 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 	x.options.LostAfter = time.Hour // the environment measures it in real time, and mocked steps send no heartbeats
 	in, err := x.workflow.input(x.inputs)
 	require.NoError(t, err)
+	in.ShortCalls, in.RunID = !x.former, uuid.NewString() // with a run id the workflow needs no memo
 	for now := epoch; ; {
 		var suite testsuite.WorkflowTestSuite
 		suite.SetLogger(discard)

@@ -149,12 +149,16 @@ func (h *host) priority(t typed) sdk.Priority {
 // decides whether to perform the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
+	final := []string{"TemporalTimeout:Heartbeat", "PanicError"}
+	if k.StartToClose > 0 {
+		final = append(final, "TemporalTimeout:StartToClose")
+	}
 	return workflow.ActivityOptions{
 		TaskQueue: k.TaskQueue, ScheduleToStartTimeout: k.ScheduleToStart, StartToCloseTimeout: cmp.Or(k.StartToClose, forever), HeartbeatTimeout: cmp.Or(k.LostAfter, h.LostAfter),
 		WaitForCancellation: true, Summary: shorten(path, maxSummary), Priority: h.priority(t),
 		RetryPolicy: &sdk.RetryPolicy{
 			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
-			NonRetryableErrorTypes: []string{"TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose", "PanicError"},
+			NonRetryableErrorTypes: final,
 		},
 	}
 }

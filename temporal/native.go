@@ -1,6 +1,7 @@
 package temporal
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type Input struct{ input }
 // the workflow is the Name of the graph, or [Workflow].Type.
 func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	in, err := w.input(inputs)
-	in.RunID, in.WorkflowID = "", ""
+	in.WorkflowID = ""
 	return Input{in}, err
 }
 
@@ -35,6 +36,7 @@ func (w Workflow) Input(inputs map[string]any) (Input, error) {
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
+	ShortCalls   bool   `json:"short_calls,omitempty"`
 	Unknown      string `json:"unknown,omitempty"` // says why the worker has chosen no plan
 }
 
@@ -43,7 +45,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	if in.RunID != "" {
 		return nil
 	}
-	in.RunID = workflow.GetInfo(ctx).FirstRunID
+	in.RunID = cmp.Or(workflow.GetInfo(ctx).FirstRunID, workflow.GetInfo(ctx).WorkflowExecution.RunID) // the test environment of the SDK knows no first run
 	if in.Plan.Print == "" || in.Plan.Name == "" || in.StateVersion == 0 {
 		var b begun
 		name := workflow.GetInfo(ctx).WorkflowType.Name
@@ -53,7 +55,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 		if b.Unknown != "" {
 			return errors.New(b.Unknown)
 		}
-		in.Plan, in.StateVersion = b.Plan, b.StateVersion
+		in.Plan, in.StateVersion, in.ShortCalls = b.Plan, b.StateVersion, in.ShortCalls || b.ShortCalls
 	}
 	if _, has := workflow.GetInfo(ctx).Memo.GetFields()[memoName]; has {
 		return nil
@@ -70,11 +72,11 @@ func (h *host) begun(id planID, version int, workflow string) begun {
 		if p, err := h.plan(id); err == nil {
 			id.Name = p.Name()
 		}
-		return begun{Plan: id, StateVersion: version}
+		return begun{Plan: id, StateVersion: version, ShortCalls: true}
 	}
 	for _, p := range h.Plans {
 		if id.Name == p.Name() || id.Name == "" && workflowType(p.Name(), h.WorkflowType) == workflow {
-			return begun{Plan: idOf(p), StateVersion: version}
+			return begun{Plan: idOf(p), StateVersion: version, ShortCalls: true}
 		}
 	}
 	return begun{Unknown: fmt.Sprintf("kahn/temporal: %v for the workflow %q with the name %q", ErrUnknownPlan, workflow, id.Name)}

@@ -2,7 +2,6 @@ package temporal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -131,8 +130,8 @@ func (a *asked) ExecuteActivity(ctx workflow.Context, name string, args ...any) 
 
 func nameInTask(t *testing.T, in task) string {
 	t.Helper()
-	var c kahn.Call
-	require.NoError(t, json.Unmarshal(in.Call, &c))
+	c, err := callIn(in)
+	require.NoError(t, err)
 	if c.Compensating {
 		return undoPrefix + in.Path
 	}

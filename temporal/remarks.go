@@ -158,6 +158,18 @@ type remarked struct {
 // remarkedPrefix is the beginning of the JSON of a value of type remarked. No other result begins with it.
 var remarkedPrefix = []byte(`{"reply":`)
 
+// shortResult returns a result that is only a value as this value, unless the value is an object, which would look like a reply.
+func shortResult(result json.RawMessage) json.RawMessage {
+	value, is := bytes.CutPrefix(result, []byte(`{"value":`))
+	if value = bytes.TrimSuffix(value, []byte("}")); is && isValue(value) && json.Valid(value) {
+		return value
+	}
+	return result
+}
+
+// isValue reports whether a result is only a value, see shortResult.
+func isValue(result json.RawMessage) bool { return len(result) > 0 && result[0] != '{' }
+
 // split separates a result into the reply, the remarks and the details.
 func split(text json.RawMessage) (r remarked, err error) {
 	if !bytes.HasPrefix(text, remarkedPrefix) {

@@ -57,7 +57,9 @@ var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
 }
 
 // run returns the run of a workflow.
-func (s Store) run(id string) *Run { return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs}) }
+func (s Store) run(id string) *Run {
+	return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs, DataConverter: s.DataConverter})
+}
 
 // known makes an error match kahn.ErrUnknownRun if it says that a workflow does not exist.
 func known(err error) error {

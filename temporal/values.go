@@ -21,7 +21,7 @@ type packed struct {
 }
 
 const (
-	plainBytes  = 8 << 10        // JSON of at most this many bytes is not compressed, so that people can read it
+	plainBytes  = 1 << 10        // JSON of at most this many bytes is not compressed, so that people can read it
 	packedBytes = 3<<19 - 64<<10 // a snapshot of this many bytes fits in base64 into a payload of 2 MiB, with room for the payload's other fields
 	openBytes   = 64 << 20       // the most bytes of an unpacked snapshot
 )

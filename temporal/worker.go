@@ -43,8 +43,8 @@ type Options struct {
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
 	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets only references, so its size limits do not apply to
-	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. No part of this package removes
-	// the blobs of a run. Keep them longer than Temporal keeps the run's history. If Blobs is nil, the values themselves are stored in Temporal.
+	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. PruneBlobs
+	// removes the blobs that no run needs any more. If Blobs is nil, the values themselves are stored in Temporal.
 	Blobs store.BlobStore
 	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View a step sees only predecessors that have an
 	// error, and the calls of steps stay as small as their inputs.
@@ -62,7 +62,7 @@ type Options struct {
 	// means 10 s.
 	LostAfter time.Duration
 	// DataConverter is the client's data converter. It reads the histories that [Options.Replayer] replays, and the heartbeat details of
-	// an attempt whose worker was lost. Nil means the SDK's default.
+	// an attempt whose worker was lost, and it encodes Blobs. Nil means the SDK's default, and blobs that are not encoded.
 	DataConverter converter.DataConverter
 	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
@@ -143,7 +143,7 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: node %q needs one", kahn.ErrNoStep, path))
 			continue
 		}
-		h.plans[idOf(p)] = p
+		h.add(p)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -247,7 +247,9 @@ func (o Options) stepless(p *kahn.Plan) (path string, ok bool) {
 type host struct {
 	Options
 	plans map[planID]*kahn.Plan
-	cache *cache // the cache of Options.Blobs; nil if there are no Blobs
+	// foresights has what the worker computes for calls, by planID.short.
+	foresights map[string]*foresight
+	cache      *cache // the cache of Options.Blobs; nil if there are no Blobs
 	// stopAfter is the time after which a stopped worker leaves its running attempts; negative for a worker that the host made.
 	stopAfter time.Duration
 	texts     texts
@@ -256,13 +258,19 @@ type host struct {
 }
 
 func newHost(o Options) *host {
-	h := &host{Options: o, plans: map[planID]*kahn.Plan{}, texts: textsIn(nil, o.Types, 0)}
+	h := &host{Options: o, plans: map[planID]*kahn.Plan{}, foresights: map[string]*foresight{}, texts: textsIn(nil, o.Types, 0)}
 	if o.Blobs != nil {
-		h.cache = &cache{BlobStore: o.Blobs}
+		h.cache = &cache{BlobStore: CodedBlobs(o.Blobs, o.DataConverter)}
 		h.texts = textsIn(h.cache, o.Types, 0)
 	}
 	h.given = &readOnce{Codec: h.texts.Codec}
 	return h
+}
+
+// add adds a plan that the host performs.
+func (h *host) add(p *kahn.Plan) {
+	id := idOf(p)
+	h.plans[id], h.foresights[id.short()] = p, &foresight{plan: p}
 }
 
 // plan returns the plan of a run.

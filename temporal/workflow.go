@@ -20,12 +20,14 @@ import (
 // input is the input of the workflow.
 type input struct {
 	Plan         planID                     `json:"plan"`
-	StateVersion int                        `json:"state_version"` // the machine.StateVersion with which the run began; it stays the same until the run ends
-	RunID        string                     `json:"run_id"`
+	StateVersion int                        `json:"state_version"`         // the machine.StateVersion with which the run began; it stays the same until the run ends
+	RunID        string                     `json:"run_id,omitempty"`      // the id of the run; "" if it is the run id of the workflow's first execution
 	WorkflowID   string                     `json:"workflow_id,omitempty"` // begins the ids of child workflows; a replayer of the SDK does not know the workflow's id
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
+	// ShortCalls says that the calls of attempts are short, see the type foresight.
+	ShortCalls bool `json:"short_calls,omitempty"`
 	// If SearchAttributes is set, the workflow sets the search attributes of its run.
 	SearchAttributes bool `json:"search_attributes,omitempty"`
 	// If the execution continues another one, Snapshot is the state of the run, and Continued is the number of earlier executions.
@@ -101,6 +103,7 @@ type interpreter struct {
 type attempt struct {
 	step   *kahn.Step
 	data   json.RawMessage // the call, or the arguments of the child workflow; nil until it is written
+	short  bool            // data is a short call
 	by     *StepWorkflow   // the child workflow that performs the attempt; nil for an activity
 	cancel func()
 	asked  bool // the attempt was asked to stop
@@ -123,6 +126,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	if err != nil {
 		leaveToAnother(err)
 	}
+	in.Plan.Name = plan.Name() // a client may leave it out
 	x := &interpreter{
 		host: h, root: root, named: isNamed(root), in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{}, beats: in.Beats,
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
@@ -396,7 +400,13 @@ func (x *interpreter) encode(a *attempt) bool {
 	}
 	call := x.callOf(s)
 	call.Config, call.View.Config = nil, nil // the worker has the plan, which contains the Config
-	data, err := json.Marshal(call)
+	var data json.RawMessage
+	var err error
+	if x.in.ShortCalls {
+		data, a.short, err = x.shortText(x.in.Plan, call, workflow.Now(x.ctx))
+	} else {
+		data, err = json.Marshal(call)
+	}
 	if err == nil {
 		data, err = x.texts.write(data)
 	}
@@ -417,10 +427,13 @@ const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
 func (x *interpreter) perform(a *attempt) {
-	name := nameOf(a.step)
 	var ctx workflow.Context
 	ctx, a.cancel = workflow.WithCancel(x.ctx)
-	x.wait.AddFuture(x.activity(ctx, x.named, name, x.typed(a.step), task{x.in.Plan, a.step.Path(), a.data, true, x.beats[name]}), func(f workflow.Future) {
+	run := x.in.RunID
+	if run == workflow.GetInfo(x.ctx).WorkflowExecution.RunID {
+		run = ""
+	}
+	x.wait.AddFuture(x.activity(ctx, x.named, nameOf(a.step), x.typed(a.step), x.asData(a).task(x.in.Plan, run)), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
