@@ -130,7 +130,8 @@ type Group struct {
 
 // Node is one step of a graph. Only ID is required.
 type Node struct {
-	// ID identifies the node in its graph. Every non-empty string is valid.
+	// ID identifies the node in its graph. Every non-empty string is valid, except that it must not end with #undo or contain #try, which are parts of
+	// keys in a store.
 	ID string
 	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition], [KindGate] and [KindTrigger] have a meaning for kahn.
 	Kind string

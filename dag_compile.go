@@ -66,7 +66,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 		c.has.priority = c.has.priority || n.Priority != 0
 		c.has.estimate = c.has.estimate || n.Estimate > 0
 	}
-	c.checkPaths()
+	c.checkIDs()
 	c.levels()
 	found = c.count()
 	c.checkChoices()

@@ -728,8 +728,16 @@ func (c *compiler) checkComposite(i int, bad report) {
 	}
 }
 
-// checkPaths reports ids that look like the path of a node inside a composite.
-func (c *compiler) checkPaths() {
+// checkIDs reports ids that look like the path of a node inside a composite, or like the key of another record in a store.
+func (c *compiler) checkIDs() {
+	for _, id := range c.names {
+		switch {
+		case strings.HasSuffix(id, undoMark):
+			c.ofNode(id, "ID", "%w: it ends with %q, which marks the record of a compensation in a store", ErrBadValue, undoMark)
+		case strings.Contains(id, tryMark):
+			c.ofNode(id, "ID", "%w: it contains %q, which precedes the number of an attempt in a store", ErrBadValue, tryMark)
+		}
+	}
 	if !c.has.composite {
 		return
 	}

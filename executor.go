@@ -109,7 +109,7 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 			return res, err
 		}
 		c, failed := configure(opts, readable)
-		if failed != nil || !r.sharesStore(c) || c.runID != "" && c.runID != r.ID() {
+		if failed != nil || !sameStore(r.cfg.store, c.store) || c.runID != "" && c.runID != r.ID() {
 			return res, err
 		}
 		opts = append(slices.Clone(opts), RunID(r.ID())) // the first caller's context has ended, but this caller's context has not

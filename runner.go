@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -834,7 +833,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	if old := s.runs[key]; old != nil {
 		status := old.run.Status()
 		left := status == RunSuspended && old.run.hasLeft()
-		if left && r.cfg.from == nil && old.run.freesKey() && old.run.sharesStore(r.cfg) {
+		if left && r.cfg.from == nil && old.run.freesKey() && sameStore(old.run.cfg.store, r.cfg.store) {
 			select {
 			case <-old.run.done:
 			default:
@@ -882,14 +881,6 @@ func (r *Run) freesKey() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.leftFor != nil && r.leaving && r.isPutAway()
-}
-
-// sharesStore reports whether c has the same store as the run.
-func (r *Run) sharesStore(c *config) bool {
-	if r.cfg.store == nil || c.store == nil || !reflect.TypeOf(c.store).Comparable() {
-		return false
-	}
-	return r.cfg.store == c.store
 }
 
 // hasLeft reports whether a suspended run has ended. If so, only another Run can continue it.

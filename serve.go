@@ -343,6 +343,7 @@ func (v *serving) add(w Workflow) error {
 	}{
 		{"AllowGraphChange", "list both versions of the graph among the Workflows, or see Adopt", own.allowChange},
 		{"CancelWithContext", "a run that is served has no caller; see CancelOnShutdown", own.ctxCancels},
+		{"Durable", "Serve performs the runs in Service.Store", own.store != nil && !sameStore(own.store, v.service.Store)}, // the same store does no harm
 		{"Idempotent", "runs in a store are created once for each RunID", own.idempotency != nil},
 		{"Describe", "runs are described when they are created, see Prepare", own.spec != nil && own.spec.Key == "" && own.spec.Priority == 0},
 		{"RunKey or RunPriority", "runs have them when they are created, see Prepare", own.spec != nil},

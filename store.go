@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -663,4 +664,9 @@ func (r *Run) specify(s *store.Spec, given bool) {
 		x.Parent = s.Parent
 	}
 	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
+}
+
+// sameStore reports whether a and b are the same store. It returns false if one is nil, or if their type cannot be compared.
+func sameStore(a, b store.Store) bool {
+	return a != nil && b != nil && reflect.TypeOf(a).Comparable() && a == b
 }

@@ -67,6 +67,7 @@ func TestOptionsThatADriverIgnores(t *testing.T) {
 	}{
 		{kahn.AllowGraphChange(), "AllowGraphChange, which changes nothing here: list both versions of the graph among the Workflows, or see Adopt"},
 		{kahn.CancelWithContext(), "CancelWithContext, which changes nothing here: a run that is served has no caller; see CancelOnShutdown"},
+		{kahn.Durable(new(store.Memory)), "Durable, which changes nothing here: Serve performs the runs in Service.Store"},
 		{kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "Idempotent, which changes nothing here: runs in a store are created once for each RunID"},
 		{kahn.Describe(store.Spec{Labels: map[string]string{"a": "b"}}), "Describe, which changes nothing here: runs are described when they are created, see Prepare"},
 	} {
