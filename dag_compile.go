@@ -803,3 +803,34 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
 }
+
+// checkIDs reports ids that look like the path of a node inside a composite, or like the key of another record in a store.
+func (c *compiler) checkIDs() {
+	for _, id := range c.names {
+		switch {
+		case strings.HasSuffix(id, undoMark):
+			c.ofNode(id, "ID", "%w: it ends with %q, which marks the record of a compensation in a store", ErrBadValue, undoMark)
+		case strings.Contains(id, tryMark):
+			c.ofNode(id, "ID", "%w: it contains %q, which precedes the number of an attempt in a store", ErrBadValue, tryMark)
+		}
+	}
+	if !c.has.composite {
+		return
+	}
+	longest := 0 // the length of the longest id of a composite
+	for i, n := range c.g.nodes {
+		if n.composite() {
+			longest = max(longest, len(c.names[i]))
+		}
+	}
+	for _, id := range c.names {
+		for end, sep := range id[:min(len(id), longest+1)] {
+			if !strings.ContainsRune("/[#", sep) {
+				continue
+			}
+			if at, ok := c.find(id[:end]); ok && c.g.nodes[at].composite() {
+				c.ofNode(id, "ID", "%w: it could be taken for a node inside %s", ErrBadValue, quoteID(id[:end]))
+			}
+		}
+	}
+}
