@@ -10,7 +10,7 @@ import (
 // This file checks the words of a snapshot against the net. The word of a node is plausible if a State can reach it while the predecessors of the
 // node have the words of the snapshot. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
 
-// firstWord returns the word of a node when a State without a [Host] begins. In such a State, a check judges the inputs of a node with FlagAdmit.
+// firstWord returns the word that a node has when a State without a [Host] begins. In such a State, a check judges the inputs of a node with FlagAdmit.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -47,7 +47,8 @@ func (s *Locked) checkWords() error {
 	return nil
 }
 
-// plausible reports whether a node can have its word. open is the number of nodes that are not terminal, except the end node.
+// The method `plausible` reports whether a node can have its word. The parameter `open` is the number of nodes that are not terminal, except the end
+// node.
 func (s *Locked) plausible(r Ref, open int) bool {
 	w := s.words[r]
 	status := statusOf(w)
@@ -75,7 +76,7 @@ func (s *Locked) inTime(r Ref) bool {
 		(t.settledAt[r] > 0) == statusOf(s.words[r]).Terminal()
 }
 
-// hasRoute reports whether a condition has taken a label.
+// hasRoute reports whether node r is a condition that has taken a label.
 func (s *Locked) hasRoute(r Ref) bool {
 	f := &s.net.facts[r]
 	if f.router < 0 {
@@ -89,8 +90,8 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// resolved computes the word and the extra counters of a node whose join has not decided. It starts from the net's word and resolves the edges of
-// all predecessors that have ended.
+// The method `resolved` computes which word and extra counters a node whose join has not decided must have. It starts from the net's word and resolves
+// the edges of all predecessors that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -107,8 +108,8 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen reports whether a node whose join has not decided can have its word. It can only if the join must still wait until another
-// predecessor ends or the next tier begins.
+// plausibleOpen reports whether a node whose join has not decided can have its word. In Waves mode this requires that the node's tier has not begun.
+// Otherwise it requires that the join cannot decide before another node ends.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
 	w, x := s.resolved(r)

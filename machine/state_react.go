@@ -30,9 +30,9 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 	return manner, true
 }
 
-// react applies the consequences of a node's failure for nodes that are not its descendants: it stops the run, or the members of the node's groups
-// with CancelOnFailure. If the node has not failed, react does nothing. A Run does not call react. The Run applies these consequences itself,
-// because its groups span nested runs.
+// The method `react` applies the consequences of a node's failure for nodes that are not its descendants. If a group of the node has CancelOnFailure,
+// `react` stops the members of this group. If the failure stops the run, `react` stops the run. If the node has not failed, it does nothing. A Run does
+// not call it: a Run applies these consequences itself, because its groups span nested runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return
@@ -61,7 +61,9 @@ func (x *aftermath) noteFailed(g int32) {
 // stopMembers stops the unfinished members of a group, once. A failure never stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	for _, r := range s.membersOf(g) { // the loop looks at each status only now: an earlier stop may have begun the next tier, and so changed the node
+	// Each status is read just before the node is stopped: when the loop stopped an earlier member, the next tier may have begun, and so the status of
+	// this node may have changed.
+	for _, r := range s.membersOf(g) {
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue

@@ -121,8 +121,8 @@ func (s *Locked) Saved(r Ref) Restored {
 }
 
 // Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and, if
-// the graph has changed, which nodes are ready now. In Waves mode the run continues with the first tier that has unfinished nodes. This tier continues
-// if the run had already begun it. Otherwise it begins.
+// the graph has changed, which nodes are ready now. In Waves mode the run continues with the first tier that has unfinished nodes. If inWave is true,
+// the run had already begun this tier. Otherwise Rebuild begins it.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {

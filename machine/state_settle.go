@@ -120,8 +120,9 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the set s.touched.
-// The caller judges these nodes in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once, without being judged.
+// visit resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit adds the target
+// to s.touched. The caller judges the nodes of this set in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once,
+// without being judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -140,7 +141,7 @@ func (s *Locked) visit(r Ref) {
 	}
 }
 
-// visitLast resolves an edge of a completed node. After it, the join of the edge's target may decide.
+// visitLast resolves an edge from a completed node to node r, whose word is w. The join of r may decide after this edge.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -178,7 +179,7 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 }
 
 // resolve returns the new word of the edge's target, which is undecided. The edge's source is terminal. If x, the target's extra counters, is not
-// nil, resolve counts the edge there, too. The order of the edges does not matter.
+// nil, resolve counts the edge there, too. The result is the same in whatever order the edges of a target are resolved.
 func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	if x != nil && a.is(edgePort) {
 		x.ports--
@@ -209,8 +210,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. If a skipped source makes
-// the edge neutral, bypass is false if the source was skipped because a branch was not taken, and true otherwise.
+// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. The result `bypass` is true
+// if the source was skipped and its word has WordBypass.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -593,8 +594,8 @@ func (s *Locked) Complete(r Ref) {
 	}
 }
 
-// returnsError contains the failures that a returned error causes. If a node was asked to stop and then failed for one of these causes, the node
-// counts as stopped. A panic or a timeout before the stop remains a failure.
+// returnsError contains the causes of failures for which the step returned an error. If a node was asked to stop and then failed for one of these causes,
+// the node counts as stopped. A failure of another cause, such as a panic or a timeout, remains a failure.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
 // settled applies the consequences of a node's end.

@@ -27,9 +27,9 @@ type limits struct {
 	late   *lateLines   // nil if no value decides the key of a node
 }
 
-// lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has its own group. All nodes of a
-// key wait in the line of one group. If a node was declared with the key, this is the key's group in the plan. Otherwise it is the group of the
-// first node that got the key.
+// lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in the
+// plan, but all nodes of a key wait in the line of one group. If some node was declared with the key, this is the key's group in the plan. Otherwise it
+// is the group of the first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
@@ -242,7 +242,7 @@ func (s *Locked) Hurry() {
 		for i := range x.queues {
 			x.queues[i].crowds = nil
 		}
-		s.offer(int32(g)) // this run gives up its turn, so its slots are offered to other runs
+		s.offer(int32(g)) // nodes of this run no longer wait in the line, so its slots are offered to other runs
 	}
 	if s.limits.crowds != nil {
 		s.limits.crowds = nil
@@ -600,9 +600,9 @@ type Shortage struct {
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
-// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. The parameter now
-// is the run's clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter
-// "token" is true if the node needs a token.
+// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. The parameter `now`
+// is the run's clock. The function `foreign` reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter
+// `token` is true if the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -677,7 +677,8 @@ func (x *Slots) Disconnect() (used int) {
 
 // WaitsForSlot reports whether some node of an idle run could start if another run of the tree gave up a slot.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // a run without a free slot waits for items of its own map, not for another run
+	// If the run's own limit has no free slot, the ready nodes wait for other items of the same map, not for another run.
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) {
 		return true
 	}
 	for i := range s.limits.groups {

@@ -38,9 +38,9 @@ type StateSnapshot struct {
 const unsaved = wordObserved | wordFeeds
 
 // Snapshot returns the current data of the State. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
-// same tokens. Checks and gates that were handed out and not reported are handed out again. The snapshot does not contain tokens taken from
-// rates, so buckets are full after a restoration. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's own
-// snapshot instead.
+// same tokens, and hands out again the checks and gates that were handed out but not reported. The snapshot does not contain which tokens of rates
+// were taken, so the buckets of the restored State are full. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's
+// own snapshot instead.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {
@@ -90,7 +90,8 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // computes pending anew, since resume has decremented it through count
+	// The loop above has decremented s.pending, because resume calls count. Compute it anew.
+	if s.pending = 0; s.waves && s.tier < p.TierCount() {
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -118,7 +119,7 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields. Later the method resume updates counts, queues and slots. adopt returns an error if the snapshot is of another
+// adopt copies a snapshot's fields. Later the method `resume` updates counts, queues and slots. adopt returns an error if the snapshot is of another
 // plan or damaged.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
@@ -174,7 +175,7 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	return nil
 }
 
-// resume applies the consequences of a node's word to counts, queues and slots.
+// The method `resume` updates counts, queues and slots to match a node's restored word.
 func (s *Locked) resume(r Ref) {
 	w := s.words[r]
 	switch status := statusOf(w); {

@@ -80,8 +80,8 @@ func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
 	}
-	var anyBad, failure, cancel bool // true if any bad node has the property
-	var escapedFailure, escapedCancel bool
+	var anyBad, failure, cancel bool       // whether there are bad nodes, bad nodes that count as failures, and bad nodes stopped only by requests
+	var escapedFailure, escapedCancel bool // the same for bad nodes that are not consumed
 	byRequest := s.requestClasses()
 	for i := range s.words {
 		r := Ref(i)
@@ -118,9 +118,9 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves returns the status of a run under StatusLeaves. The leaves are the nodes without successors, apart from the end node. If all leaves
-// completed or were skipped, the run has completed. Otherwise the run was cancelled if at least one node, not only a leaf, was cancelled and no node
-// failed. In all other cases the run has failed.
+// byLeaves returns the status of a run under StatusLeaves. A leaf is a node without successors; the end node is no leaf and does not count as a
+// successor. If all leaves completed or were skipped, the run has completed. Otherwise the run was cancelled if some node, which need not be a leaf, was
+// cancelled and no node failed. In all other cases the run has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
@@ -163,7 +163,8 @@ func (s *Locked) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // a target of an earlier epoch ran before this failure, so it did not handle the failure
+		// A target of an earlier epoch than b ran before b failed, so it did not handle the failure.
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) {
 			return true
 		}
 		if class == seenF && (s.Bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
@@ -192,7 +193,7 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 
 // requestClasses returns a function that reports whether a bad node was stopped only by requests. All nodes must be terminal. It returns true for a
 // cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is among its
-// origins. A node that failed only because of its predecessors passes on their origins.
+// origins. A node that failed only because of its predecessors is not an origin: the origins of its successors are those of its predecessors.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }

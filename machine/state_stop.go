@@ -18,8 +18,8 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 // the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
-// AbortAll aborts every node that is not terminal at once. Later outcomes of running nodes are stale. AbortAll does not stop cleanup nodes and
-// the end node: they still run.
+// AbortAll aborts at once every node that is not terminal, except cleanup nodes and the end node, which still run. Later outcomes of the aborted
+// nodes are stale.
 func (st *State) AbortAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -29,7 +29,7 @@ func (st *State) AbortAll() {
 	s.Stop(CauseAbortAll, NoRef, StopInstantly)
 }
 
-// CancelAll is like AbortAll, but the nodes become Cancelled, for a request to stop.
+// CancelAll is like AbortAll, but the nodes become Cancelled. Call it when somebody has requested that the run stops.
 func (st *State) CancelAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -217,9 +217,10 @@ func (s *Locked) withdraw(r Ref) {
 	case statusOf(w) == Ready && s.net.facts[r].is(FlagGate):
 		s.gates.remove(r)
 	case statusOf(w) == Ready:
+		// A node that is in none of these sets waits in a line for a slot. It stays there, and the line will skip it.
 		if pos := int(s.order.pos[r]); !s.inline.Remove(int(r)) && (s.ready.Remove(pos) || s.aside != nil && s.aside.fresh.Remove(pos)) {
 			s.decline(r)
-		} // a node that no set contained waits in a line for a slot, and the line will skip it
+		}
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

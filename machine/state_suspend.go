@@ -44,7 +44,8 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, and a hold does not apply to cleanup nodes
+	// A run that hurries begins no hold: only cleanup nodes and the end node can still start, and they must run.
+	if s.holds && !s.Hurries() {
 		s.holdBack()
 	}
 }
@@ -193,8 +194,8 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether a hold keeps a ready node from starting. The result all is true if the hold is of all nodes. The result fresh is true if
-// it is of fresh nodes; such a hold begins because some node is suspended.
+// HeldBack reports whether a hold keeps a ready node from starting. The result `all` is true if a hold of all nodes does. The result `fresh` is true if
+// a hold of fresh nodes does; such a hold begins because some node is suspended.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)

@@ -31,7 +31,7 @@ func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc returns a computed that compares values with the function equal instead of ==. This function runs as a part of f.
+// NewComputedFunc returns a computed that compares values with the function `equal` instead of ==. This function runs as a part of f.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c

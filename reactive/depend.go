@@ -46,8 +46,8 @@ const (
 	flagRewritten                       // the signal was written more than once since the last commit
 )
 
-// link is one dependency. It is in the deps of its target. While the target is observed, it is also in the subs of its source. Links are reused
-// by the next evaluation.
+// link is one dependency. Every link is in the deps of its target. While the target is observed, the link is also in the subs of its source. The next
+// evaluation of the target reuses the links.
 type link struct {
 	source, target   *node
 	version          uint64 // the version of the source when the target read it
@@ -230,7 +230,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // a computed in subs always has subscribers
+			} else { // the target is a computed, which subscribes to its sources only while it has subscribers itself
 				work = appendLink(work, next)
 				next = t.subs
 			}
@@ -256,7 +256,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check contains a computed that refresh is checking, and the dependency of the computed that is being refreshed.
+// check is an entry of the stack of `refresh`: a computed that is being checked, and the one of its dependencies that must be refreshed first.
 type check struct {
 	n  *node
 	at *link

@@ -282,7 +282,7 @@ func (sc *Scope) run() (done bool) {
 		if done {
 			return
 		}
-		goexit := true // runtime.Goexit was called, in the callback or in a cleanup below
+		goexit := true // whether runtime.Goexit was called, in the callback or in a cleanup below; a panic of the callback makes it false
 		defer func() {
 			if goexit {
 				sc.flush()

@@ -26,7 +26,7 @@ func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
 
-// NewSignalFunc returns a signal that compares values with the function equal instead of ==. This function runs as a callback of the scope.
+// NewSignalFunc returns a signal that compares values with the function `equal` instead of ==. This function runs as a callback of the scope.
 func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 	s := &Signal[T]{}
 	s.init(sc, v, equal)
@@ -38,7 +38,7 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
-// OnWatch registers two functions: watched is called after the signal has got its first subscriber, and unwatched after it has lost its last
+// OnWatch registers two functions: `watched` is called after the signal has got its first subscriber, and `unwatched` after it has lost its last
 // subscriber. Either may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
@@ -134,7 +134,7 @@ func (v *Value[T]) revert() {
 	sc.notify(&v.node)
 }
 
-// same reports whether the newest value equals the previous one. If equal panics, same returns false.
+// The method `same` reports whether the newest value equals the previous one. If the function v.equal panics, the result is false.
 func (v *Value[T]) same() (same bool) {
 	defer func() { _ = recover() }() // drop the panic: write has compared the same values before, and reported the panic as the error of the writing callback
 	return v.equal(v.cell.current(), v.cell.previous())

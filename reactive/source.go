@@ -3,19 +3,20 @@ package reactive
 // Source is a [Scope] whose values show the state of a machine. The machine has its own lock, changes its state under this lock, and must not wait
 // for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
-// The machine calls Announce, under its lock, after its state has changed, and Deliver after it has released the lock. The holder of the scope's
-// lock then calls publish, which takes the machine's lock and sets all values that have changed. So the scope's lock is taken before the
-// machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
+// The machine calls Announce, under its lock, after its state has changed. It calls Deliver after it has released the lock. The holder of the scope's
+// lock then calls the function that was passed to Init, `publish`, which takes the machine's lock and sets all values that have changed. So the
+// scope's lock is taken before the machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
 type Source struct {
 	scope   Scope
-	changed []*node // values that publish has set; guarded by the scope's lock
+	changed []*node // values that Publish has set; guarded by the scope's lock
 }
 
-// Init sets the function that publishes changes. It is called once, before the Source is used. The Source calls publish with the scope's
+// Init sets the function that publishes changes. Init is called once, before the Source is used. The Source calls `publish` with the scope's
 // lock held, after an announcement and after the scope's disposal.
 func (s *Source) Init(publish func(*Publication)) {
 	s.scope.feed = func() {
-		s.scope.commit() // commit the writes of callbacks before publish takes a lock, since equality functions may be user code
+		// Commit the writes of callbacks now, before `publish` takes the machine's lock: a commit may call equality functions, which may be user code.
+		s.scope.commit()
 		publish((*Publication)(s))
 		// The values are committed now. Dependents are notified without the machine's lock, since there may be many.
 		for _, n := range s.changed {
@@ -43,14 +44,14 @@ func (s *Source) DeliverAll() {
 	s.scope.serve() // another Deliver may have found the lock taken, and relies on its holder to publish
 }
 
-// Publication is the tracker with which publish sets the values of its [Source].
+// Publication is the tracker with which the function `publish` sets the values of its [Source].
 type Publication Source
 
-// Disposed reports whether the scope was disposed of. If it was, publish need not set values.
+// Disposed reports whether the scope was disposed of. If it was, the function `publish` need not set values.
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
-// Commit makes visible to Load what Publish has set. The function publish calls Commit after its last Publish, while it holds the machine's lock. So
-// a value that is created under this lock is never older than the published values.
+// Commit makes the values that Publish has set visible to Load. The function `publish` calls Commit after its last Publish, while it holds the
+// machine's lock. So a value that is created under this lock is never older than the published values.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.
@@ -60,7 +61,7 @@ func NewValue[T comparable](s *Source, x T) *Value[T] {
 	return v
 }
 
-// Publish sets a value of the publication's source. It does nothing if the value is nil, because the value was not created yet.
+// Publish sets a value of the publication's source. A nil value was not created yet, and Publish ignores it.
 func Publish[T any](p *Publication, v *Value[T], x T) {
 	if v != nil && v.write(x) {
 		p.changed = append(p.changed, &v.node)
