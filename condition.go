@@ -114,19 +114,19 @@ const defaultLabel = "default"
 // labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", and a string becomes a label without the
 // spaces around it. Each element of a list becomes a label if all elements are strings or bools. The label of a map or struct is the first of its
 // fields "branch", "label" and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's
-// result. If the method returns none, the condition takes the default branch. Any other output has no label.
+// result, without the spaces around each. If the method returns none, the condition takes the default branch. Any other output has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
 		return nil
 	case labeler:
-		return v.BranchLabels()
+		return trimmed(v.BranchLabels())
 	case bool:
 		return []string{boolLabel(v)}
 	case string:
 		return []string{strings.TrimSpace(v)}
 	case []string:
-		return v
+		return trimmed(v)
 	}
 	v := indirect(reflect.ValueOf(output))
 	switch v.Kind() {
@@ -166,6 +166,20 @@ func labelsOf(output any) []string {
 		return []string{label}
 	}
 	return nil
+}
+
+// trimmed returns labels without the spaces around them. It does not change the given list, which belongs to the host.
+func trimmed(labels []string) []string {
+	for i, label := range labels {
+		if strings.TrimSpace(label) != label {
+			labels = slices.Clone(labels)
+			for k := i; k < len(labels); k++ {
+				labels[k] = strings.TrimSpace(labels[k])
+			}
+			break
+		}
+	}
+	return labels
 }
 
 var labelFields = [...]string{"branch", "label", "result"}

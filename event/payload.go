@@ -51,7 +51,7 @@ type RunEnd struct {
 	Failed      []string // the ids of the failed nodes, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	// CancellationRequested is true if a request asked the run to stop, even if no node was running at that time.
+	// CancellationRequested is true if Run.Cancel was called or the end of the caller's context cancelled the run, even if no node was running then.
 	CancellationRequested bool
 	// Aggregation is the output of the run: the output of the end node. Without an end node it is the output of the only leaf,
 	// or the outputs of all leaves by id. See kahn.EventOutputs.
