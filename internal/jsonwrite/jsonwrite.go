@@ -45,7 +45,7 @@ func (w *Writer) TextIf(key, s string) {
 	}
 }
 
-// Quote writes a string. It passes strings that may need an escape to package json.
+// Quote writes a string. If a character of the string may need an escape, package json encodes the string.
 func (w *Writer) Quote(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

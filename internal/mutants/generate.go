@@ -227,7 +227,7 @@ func (g *generator) mutate(n ast.Node) {
 	}
 }
 
-// negate makes a mutant with the opposite condition, unless replacing the operator of the condition has the same effect.
+// negate makes a mutant with the opposite condition. It does nothing for a condition with an operator, because mutate replaces or removes operators.
 func (g *generator) negate(cond ast.Expr) {
 	switch cond.(type) {
 	case *ast.Ident, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr:

@@ -121,7 +121,8 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			profile := filepath.Join(dir, name+".profile")
 			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
 			results[i].Package, results[i].Name = pkg, name
-			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // m contains the test's own time, without the start of the process, which takes longer than most tests
+			// m[1] is the time of the test itself, without the start of the process, which takes longer than most tests.
+			if m := passed.FindStringSubmatch(text); m != nil && err == nil {
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
 				results[i].covered, _ = readProfile(profile) // a test without a profile is skipped and reported
 			}

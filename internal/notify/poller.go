@@ -23,15 +23,15 @@ type Question struct {
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that the parameter "asked" requests, and the names that have changed. It may return unchanged as true if "asked" is
-	// empty and no name has changed. If Look returns an error, the next call must report all names.
+	// Look returns the names that the parameter `asked` requests, and the names that have changed. If `asked` is empty and no name has changed, Look
+	// may return no names and true for `unchanged`. If Look returns an error, the next call must report all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()
 
 	watchers Watchers
 	mu       sync.Mutex        // guards the fields below
-	told     map[string]uint64 // the versions of names in the results of Look
+	told     map[string]uint64 // by name: its version in the latest result of Look; absent for a name that has a new watcher
 	asked    Question          // for the next call of Look
 	now      chan struct{}     // contains a value if the next call of Look is due
 	stop     context.CancelFunc

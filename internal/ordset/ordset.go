@@ -18,9 +18,9 @@ type Set struct {
 	depth  int32
 	len    int32
 
-	// The field `front` is the word with the smallest elements, and `base` is its index among the words of the lowest level. The elements in front
-	// are not in the levels. front is 0 only if the set is empty. So a set that never has more than one element uses only front, and PopMin reads the
-	// levels only once for every 64 numbers. Inserting and removing an element takes 6 to 9 ns, and would take 12 to 16 ns without front.
+	// The field `front` is the word with the smallest elements, and `base` is its index among the words of the lowest level. The elements of `front`
+	// are not in the levels. `front` is 0 only if the set is empty. So a set that never has more than one element uses only `front`, and PopMin reads the
+	// levels only once for every 64 numbers. Inserting and removing an element takes 6 to 9 ns, and would take 12 to 16 ns without `front`.
 	base  int
 	front uint64
 }
@@ -179,7 +179,7 @@ func (s *Set) PopMin() (int, bool) {
 	return i, true
 }
 
-// take removes an element from front.
+// take removes an element from s.front.
 func (s *Set) take(bit uint64) {
 	s.len--
 	if s.front &^= bit; s.front == 0 && s.len > 0 {
@@ -187,7 +187,7 @@ func (s *Set) take(bit uint64) {
 	}
 }
 
-// advance moves the lowest word of the levels to front.
+// advance moves the lowest word of the levels to s.front.
 func (s *Set) advance() {
 	at := 0
 	for l := s.depth - 1; l > 0; l-- {

@@ -40,7 +40,7 @@ func (b Bug) String() string {
 	return fmt.Sprintf("%s: %s: %q instead of %q", b.File, b.Func, b.New, old)
 }
 
-// variable is the environment variable that switches a bug on: the number of the bug, counted from 1.
+// The constant `variable` is the name of the environment variable that switches a bug on. Its value is the number of the bug, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
 // The overlay adds this file to a package.

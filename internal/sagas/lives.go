@@ -205,7 +205,8 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		if status != kahn.Running || !covered { // if the composite around the node is undone, too, then the record of the composite shows that undoing goes on
+		// If a composite around the node is undone, too, a node that is being undone does not count: the record of the composite shows that undoing goes on.
+		if status != kahn.Running || !covered {
 			has[status] = true
 		}
 	}

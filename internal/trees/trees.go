@@ -20,8 +20,8 @@ type Maker struct {
 	Timeless bool          // the graph has no retries and no timeouts
 	Patient  bool          // the graph has no timeouts, and more retries than interrupted attempts can use up
 	Data     bool          // nodes have parameters, merges and ports
-	Waits    bool          // every inlined node may become a gate, and some gates have a timeout
-	Cleanups bool          // three nodes in ten are cleanup nodes; otherwise one node in ten is a cleanup node, but no node if Waits is set
+	Waits    bool          // together with Inline: more nodes become gates, and some gates have a timeout
+	Cleanups bool          // three nodes in ten are cleanup nodes; without Cleanups one in ten is, or none if Waits is set
 	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many of them end at the same instant; 0 means random times
 	Expands  bool          // steps return some of the sub-graphs
 	Calm     bool          // statuses do not depend on the order of events
