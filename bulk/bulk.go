@@ -16,11 +16,11 @@ import (
 )
 
 // Selection selects the runs that [Redrive], [Cancel] or [Fork] works on: one page of the runs of a store, the newest first. To get the
-// next page, set After to the Next of the report.
+// next page, set the field After to the value of Report.Next.
 type Selection struct {
 	Filter store.Filter
 	Limit  int    // the maximum number of runs; 0 means store.DefaultPage
-	After  string // the Next of the previous report; "" means the first page
+	After  string // Report.Next of the previous page; "" means the first page
 	DryRun bool   // changes nothing, and reports the runs that would be changed
 }
 
@@ -38,7 +38,8 @@ type Run struct {
 	Err error // why the run was not changed; nil if the run was changed or, in a dry run, would be changed
 }
 
-// page calls check for each run of a page. If check returns nil, page then calls do, except in a dry run.
+// The method `page` lists one page of runs, and calls the function `check` for each of them. If `check` returns nil, and this is not a dry run, the
+// method then calls the function `do` for the run.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:
@@ -78,7 +79,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 //
 // The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
 // not changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends. The
-// report then lists only the runs that were handled before the error, and has no Next. The call for the same page may be repeated.
+// report then lists only the runs that were handled before the error, and has no Next. The caller may ask for the same page again.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -102,7 +103,8 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// looking returns the function that checks a run. In a dry run this function also loads the run, and passes its snapshot to look.
+// The method `looking` returns the function that the method `page` calls to check a run. Except in a dry run this is `check`. In a dry run the
+// function calls `check`, then loads the run, and passes the run with its snapshot to the function `look`.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -120,7 +122,7 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 }
 
 // plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the run's plan contains a part of the graph and has a hash
-// of its own. So the map has several entries for a graph with triggers.
+// of its own. So a graph with triggers has several entries in the map. All of them contain the plan of the whole graph.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -153,7 +155,7 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 
 // Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q, as a
 // [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, and performs its cleanup
-// nodes. A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID,
+// nodes. If no process performs the run, the request makes the run due. q.ID may be empty. If it is set, Cancel may be called again with the same ID,
 // even if the first call has succeeded for some runs.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
@@ -183,9 +185,9 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 }
 
 // Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run that
-// fit the graph. It does not keep the results of the given nodes and their descendants: see [kahn.Fork]. id maps the id of a run to the id of
-// the run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are options for the
-// forks; a [kahn.Describe] applies to every fork.
+// fit the graph. It does not keep the results of the given nodes and their descendants: see [kahn.Fork]. The function `id` gets the id of a run
+// and returns the id of its fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are
+// options for the forks; a [kahn.Describe] applies to every fork.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph
@@ -216,7 +218,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 		if err := guarded(func() error { own = id(r.ID); return nil }); err != nil {
 			return err
 		}
-		if own == "" { // with an empty id each call would create a new id
+		if own == "" { // kahn would choose a new id in each call, so a repeated call would make a second fork
 			return fmt.Errorf("%w: Fork: the id of the fork of %s is empty", kahn.ErrBadOption, foreign.Quote(r.ID))
 		}
 		return p.Enqueue(ctx, nil, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(own), kahn.Fork(snapshot, nodes...))...)

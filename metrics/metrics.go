@@ -44,10 +44,10 @@ type run struct {
 	m        *Metrics
 	workflow string
 	plan     *kahn.Plan       // nil before the run begins, and after its end
-	nodes    map[string]*node // nodes that have begun and not ended, by path
+	nodes    map[string]*node // nodes that have had an event and have not ended, by path
 }
 
-// node is a node that has begun and not ended.
+// node is a node that has had an event and has not ended.
 type node struct {
 	kind            string
 	attempt         int       // the number of the last attempt that has begun
@@ -131,7 +131,7 @@ func (x *run) event(e event.Event) {
 		if !n.queued.IsZero() {
 			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
 		}
-		if e.Attempt > max(1, n.attempt) { // a start with the same number continues the attempt after an answer
+		if e.Attempt > max(1, n.attempt) { // a retry; a start with the same number continues a suspended attempt
 			m.of(nodeRetries, x, n.kind, "").value++
 		}
 		n.attempt, n.queued, n.started = e.Attempt, time.Time{}, e.Time

@@ -32,7 +32,7 @@
 //   - kahn.attempt.queue.duration: seconds from the readiness of an attempt to its start, by kind
 //   - kahn.attempt.duration: seconds, by kind and outcome, which is "ok" or a cause such as "timeout"
 //   - kahn.node.duration: seconds from the first attempt to the end of the last one, by kind and status
-//   - kahn.nodes.ended: nodes, by kind and status, nodes that never began included
+//   - kahn.nodes.ended: ended nodes, including nodes that never began, by kind and status
 //   - kahn.node.retries: attempts after the first, by kind
 //   - kahn.compensation.duration: seconds that an attempt to undo a node took, by the kind of its compensation and by outcome; the
 //     instruments above do not count compensations

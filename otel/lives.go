@@ -19,8 +19,8 @@ type Lives interface {
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives returns Lives that remember the given number of runs, at least one. If there are more runs, they forget the run whose first life began
-// earliest.
+// MemoryLives returns a Lives that remembers the given number of runs, at least one. If there are more runs, the Lives forgets the run whose first
+// life began earliest.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

@@ -29,7 +29,7 @@ type runSpans struct {
 	edges map[*kahn.Plan]predecessors
 }
 
-// nodeSpan is the span of a node. Its fields are set before the channel `made` is closed.
+// nodeSpan is the span of a node. Readers of the fields ctx, span, since and bare must wait until the channel `made` is closed.
 type nodeSpan struct {
 	made  chan struct{}
 	ctx   context.Context // contains the span
@@ -135,8 +135,8 @@ func (x *runSpans) end(res *kahn.Result) {
 }
 
 // The method `at` returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. The
-// parameter first is true if the node's first attempt begins. If the entry already had a first attempt, a new attempt of the composite around the
-// node has begun, so the method creates a new entry.
+// parameter `first` is true if the node's first attempt begins. If `first` is true and the entry already had a first attempt, then a new attempt of
+// the composite around the node has begun, so the method creates a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -183,12 +183,13 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo adds a link to the span of a node to the list `links`, if the node was performed. It returns the list.
+// If a node was performed, linkTo appends a link to the node's span to the list `links`. It returns the list.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
 	}
-	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have no span yet; Telemetry.node adds the links of this span later
+	// A composite without nodes, or a mock, may have no span yet: then begin creates one without links, and Telemetry.node adds its links later.
+	n := x.begin(path, since, false, nil)
 	if n == nil {
 		return links
 	}
