@@ -28,7 +28,7 @@ type Admin interface {
 	// nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
-	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired but has no commit yet has no Spec.
+	// listed without Inputs, Sequence, Record and Nodes. A run that Acquire has made has no Spec until its first commit.
 	List(ctx context.Context, q Query) (Page, error)
 	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
 	Count(ctx context.Context, f Filter) ([]Count, error)
@@ -62,8 +62,8 @@ type NewRun struct {
 	IfExists Policy
 }
 
-// Policy says what [Admin].Create does if the id of the new run is taken. A run that was acquired but has no commit counts as not stored once
-// its lease has ended. While the lease lasts, the error matches [ErrLeased].
+// Policy says what [Admin].Create does if the id of the new run is taken. If Acquire has made the stored run and the run has no commit, it counts as
+// not stored once its lease has ended. While its lease lasts, the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.

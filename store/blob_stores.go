@@ -116,7 +116,7 @@ func (m *MemoryBlobs) Len() int {
 // renames it. The file's modification time says when the blob was put.
 type Dir string
 
-// file returns the path of a blob. It refuses keys that Blobs does not make, since these might lead out of the folder.
+// file returns the path of a blob. It refuses keys that are too short, and keys that might lead out of the folder.
 func (d Dir) file(key string) (string, error) {
 	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' {
 		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
@@ -134,8 +134,8 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 		return err
 	}
 	if now := time.Now(); os.Chtimes(file, now, now) == nil {
-		// The process that put the blob may not have synced the file's name yet. A concurrent Sweep may have moved the file aside without
-		// seeing the new time, so Put checks whether the file still exists.
+		// A concurrent Sweep may have moved the file aside without seeing the new time, so Put checks whether the file still exists. If it does,
+		// Put syncs the file's name, since the process that put the blob may not have done so yet.
 		if _, gone := os.Stat(file); gone == nil {
 			return d.sync(file)
 		}
@@ -215,7 +215,8 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements [BlobSweeper]. It renames the file before it reads the file's time, so that a concurrent Put writes another file.
+// Sweep implements [BlobSweeper]. It renames a file that is old enough, and then reads the file's time once more. So Sweep sees the new time of a
+// concurrent Put before the rename, and a Put after the rename writes another file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {

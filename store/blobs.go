@@ -35,7 +35,7 @@ type BlobSweeper interface {
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
-// BlobLister is a [BlobSweeper] that lists its keys, for programs that find the blobs to which no run refers by themselves. [Admin] does not need it.
+// BlobLister is a [BlobSweeper] that lists its keys, for programs that search for unused blobs without [Admin].Prune. [Admin] does not need it.
 type BlobLister interface {
 	BlobSweeper
 	// Keys yields the keys under which blobs were put. A key that is put or removed at the same time may be missing. The iteration ends after

@@ -12,8 +12,8 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// CheckCodec returns an error if a codec is nil. If the codec has a method Check() error, as [Sealed] and [Blobs] have, CheckCodec
-// returns its error.
+// CheckCodec returns an error if a codec is nil. If the codec has a method `Check() error`, as [Sealed] and [Blobs] have,
+// CheckCodec returns the error of this method.
 func CheckCodec(c Codec) error {
 	if c == nil {
 		return errors.New("there is no Codec")
@@ -27,8 +27,8 @@ func CheckCodec(c Codec) error {
 }
 
 // CheckEvents returns an error if a codec is, or wraps, a [Sealed] without EventsInClear. Events are stored in the clear, so the events of
-// runs with such a codec must not be stored. A host's codec that wraps another codec must return the wrapped codec from a method Unwrap()
-// Codec.
+// runs with such a codec must not be stored. If a host's codec wraps another codec, it must have a method `Unwrap() Codec` that
+// returns the wrapped codec.
 func CheckEvents(c Codec) error {
 	for c != nil {
 		switch x := c.(type) {

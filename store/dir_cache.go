@@ -54,7 +54,8 @@ func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err 
 	return data, true, nil
 }
 
-// Put keeps data under a key. A concurrent reader of the key, and a reader after a crash, sees either the former data or the new data.
+// Put keeps data under a key. A concurrent reader of the key, and a reader after a crash of this process, sees either the former data or the new
+// data.
 func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	name, err := c.file(key)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 }
 
 // Prune removes the entries that were not used for the given time. Then it removes the least recently used entries, until the remaining entries
-// together have at most the given number of bytes. Zero means no bound. It returns how many entries it has removed.
+// together have at most the given number of bytes. Zero for either argument means no bound. Prune returns how many entries it has removed.
 func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if c.Dir == "" || unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes, c.Dir)

@@ -13,11 +13,11 @@ import (
 )
 
 // EventLog is the stored log of a run, for readers in any process. It is a Source of package sse. So an sse.Handler can serve runs that other
-// processes perform, if its Find function calls OpenEvents. If another process continues the run, the ids of the events continue, too. Use one
-// EventLog for one stream, since Status and EventRange return what the EventLog's last request to the store found, without a new request.
+// processes perform, if its Find function calls OpenEvents. If another process continues the run, the ids of the events continue, too. Open a
+// separate EventLog for each stream, since Status and EventRange make no request: they return what the EventLog's last request to the store found.
 type EventLog struct {
-	// Poll is how long a reader waits until it asks the store again. Zero means DefaultPoll. A reader in the process that performs the run does not
-	// wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
+	// Poll is how long a reader waits until it asks the store again. Zero means DefaultPoll. In the process that performs the run, new
+	// events wake the reader at once if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
 	Poll time.Duration
 
 	store EventStore
@@ -88,8 +88,8 @@ func (l *EventLog) Heartbeat() event.Event {
 // The sequence ends after the last event of a run that has ended. While a run is suspended, or its process is dead, the sequence waits until a
 // process continues the run. If "after" is 0, Events begins with the first event.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, or an error of [ReadEvents]. The
-// sequence may be used again and then starts anew.
+// An error ends the sequence, and is yielded with a zero Event. It is the cause of ctx's end, an error of the store, or an error that [ReadEvents]
+// also returns. It matches [machine.ErrBadValue] if stored events are missing. The sequence may be used again and then starts anew.
 func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		known, at := l.last(), after

@@ -181,7 +181,7 @@ func (r *Run) Check() error {
 	return nil
 }
 
-// soundUsage reports whether JSON can represent the amounts and the names.
+// soundUsage reports whether JSON can represent the amounts and the names, and no amount is negative.
 func soundUsage(usage map[string]float64) bool {
 	for name, amount := range usage {
 		if !(amount >= 0 && amount <= math.MaxFloat64) || !utf8.ValidString(name) {

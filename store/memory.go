@@ -25,7 +25,7 @@ type Memory struct {
 	schedules map[string]Schedule
 	awaited   map[string]map[awaiting]bool // maps each awaited run to the nodes that await it
 
-	turn  int64            // the number of the last turn
+	turn  int64            // the number of the last turn of any key
 	turns map[string]int64 // maps each key to the number of its last turn
 
 	grants map[string]*Grants // maps the name of each limit to its state
@@ -48,7 +48,7 @@ type memoryRun struct {
 
 type memoryNode struct {
 	ListedNode
-	staged int // the position of the node's change in changes, from 1; 0 if the node has not changed
+	staged int // the position of the node's change in memoryRun.changes, from 1; 0 if there is none
 }
 
 // change holds the state of a node after the commit that is being judged.

@@ -31,8 +31,8 @@ type QueueStore interface {
 	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
 	// for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than this program. In both cases nothing changes.
 	Announce(ctx context.Context, a Announcement) error
-	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was
-	// acquired, but for which nothing was written yet, is in no queue.
+	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that
+	// Acquire has made is in no queue until its first commit.
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 

@@ -16,8 +16,8 @@ import (
 // the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
-// newest. Otherwise it answers with an [Applied], or returns another error. After another error the write may or may not have happened. The
-// engine then repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first
+// newest. Otherwise it answers with an [Applied] or returns another error. After such an error the write may or may not have happened, so the
+// engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first
 // write after Acquire, nor a write that has returned [ErrRejected] or [ErrUnusable]. A store returns these two errors only if repeating the
 // write cannot help: ErrRejected if the data is at fault, ErrUnusable if the store is.
 //
@@ -35,7 +35,7 @@ type Store interface {
 	// applied one, Stale if it is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one
 	// in parentheses:
 	//
-	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it, or was completed before (Conflict).
+	//   - An attempt in Completed is below the last recorded attempt of its node (Stale); or it is above it, or its end was stored before (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
 	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
@@ -81,7 +81,7 @@ type Commit struct {
 	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only an
 	// [Inbox] gets answers. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and returns
 	// Conflict. A transaction that ends the run refuses every waiting request that it does not answer. If the run has ended and the transaction only
-	// refuses redrives, the run and its time of end do not change.
+	// refuses redrives, the Status and the Ended of the run do not change.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets awaits. A transaction that ends the run begins
 	// no awaits.
@@ -99,7 +99,7 @@ type Commit struct {
 	// RunRunning if the run changes to this status. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes. The
-	// deadlines include the deadlines of gates, of nodes over all attempts, and of the run itself. If the process left the run with work to do,
+	// deadlines include those of gates, of nodes for all their attempts together, and of the run itself. If the process left the run with work to do,
 	// WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if
 	// its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999
 	// with ErrRejected, since JSON cannot express such a time.
@@ -176,7 +176,8 @@ type Run struct {
 	// Compensation is the state of the run's compensations, which undo what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
 	// Usage maps the name of each resource to the amount that the run's steps have used. It counts all ended attempts, also those before a redrive.
-	// It is nil if they used nothing. A store keeps it only for lists.
+	// It is nil if they used nothing. A store keeps it for lists and for programs that read the run; the engine continues from the amounts in the
+	// records.
 	Usage  map[string]float64 `json:"usage,omitempty"`
 	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says; before the first commit, the time at which a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
@@ -204,7 +205,7 @@ type State struct {
 	Resolved  int   `json:"resolved"` // the readiness counter
 	Required  int   `json:"required"`
 	Queued    bool  `json:"queued,omitempty"`    // the node is ready, and its attempt has not been recorded
-	Completed bool  `json:"completed,omitempty"` // the node's last recorded attempt was completed
+	Completed bool  `json:"completed,omitempty"` // a commit has stored the end of the last recorded attempt
 }
 
 // Applied is a store's answer to a write.
@@ -261,8 +262,8 @@ var (
 // one by one to find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame,
 // the run fails.
 type ValueChecker interface {
-	// CheckValue returns an error that matches [ErrRejected] if the store can keep the value in no record. A [Codec] has encoded the value. If
-	// CheckValue returns any other error, the engine ignores the error and commits the value; Commit then shows whether the store accepts the value.
-	// CheckValue is called from several goroutines, and must not keep or change the value.
+	// CheckValue returns an error that matches [ErrRejected] if no record can contain the value, for example because the value is too large. A
+	// [Codec] has encoded the value. If CheckValue returns any other error, the engine ignores the error and commits the value; Commit then shows
+	// whether the store accepts the value. CheckValue is called from several goroutines, and must not keep or change the value.
 	CheckValue(value json.RawMessage) error
 }
