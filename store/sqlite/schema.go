@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Migration is one step of the schema.
+// Migration leads from one version of the schema to the next.
 type Migration struct {
-	Version int    // from 1
+	Version int    // of the schema after the migration, from 1
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from an empty database to the schema of this version of the package, in order. Open executes the steps that
-// the database has not had yet.
+// Migrations returns the migrations that lead from an empty database to the schema of this version of the package, in order. Open executes the
+// migrations that the database has not had yet.
 func Migrations() []Migration {
 	list := make([]Migration, len(migrations))
 	for i, text := range migrations {
@@ -21,7 +21,7 @@ func Migrations() []Migration {
 	return list
 }
 
-// migrations are the steps without the statement that sets the version. A released step is never changed.
+// migrations holds the SQL of each Migration, without the statement that sets the version. A released migration is never changed.
 //
 // The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
 // other, in the order in which the nodes were first written. A commit therefore changes the last page of its run and few other pages. A commit

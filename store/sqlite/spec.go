@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// specSum returns the checksum of a Spec, 0 if it is blank. The checksum does not cover the key and the priority, since earlier versions,
-// which do not have them, must compute the same checksum.
+// specSum returns the checksum of a Spec, 0 if it is blank. The checksum does not cover the key and the priority: earlier versions of this package,
+// which do not know these two columns, must compute the same checksum.
 func specSum(s *summer, spec *store.Spec) uint32 {
 	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
@@ -75,7 +75,7 @@ func timeOf(v driver.Value) time.Time {
 // execution executes a statement in a transaction. If f is not nil, execution calls f for each row.
 type execution func(text string, f func(row []driver.Value) error, values ...driver.Value) error
 
-// in executes statements in the writer's transaction.
+// The method `in` executes a statement in the writer's transaction.
 func (w *writer) in(text string, f func(row []driver.Value) error, values ...driver.Value) error {
 	if f == nil {
 		f = func([]driver.Value) error { return nil }

@@ -199,7 +199,7 @@ func (s *Store) connect(dsn string, o Options) error {
 		return err
 	}
 	s.db = sql.OpenDB(using)
-	return describe(s.db.Ping()) // a database in memory exists only while a connection is open
+	return describe(s.db.Ping()) // OpenDB opens no connection, but Ping does, so that Open returns its error
 }
 
 // abandon closes what connect has opened.
@@ -231,7 +231,8 @@ const pageSize = 1024
 // pages, but SQLite moves only the last version of each page.
 const maxLog = 4000 * pageSize
 
-// configure configures the connection. A database that another program has made may have another page size.
+// configure configures the connection. It computes the bounds from the page size of the database, which differs from pageSize if another program has
+// made the database.
 func (w *writer) configure(file bool, o Options) error {
 	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
 	if file {
@@ -279,7 +280,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	if err := w.migrate(); err != nil {
 		return err
 	}
-	if file { // SQLite does not wait for other processes, because the method open of the writer does
+	if file { // SQLite must not wait for other processes, because writer.open waits for them
 		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
 			return err
 		}
@@ -319,7 +320,8 @@ func execute(conn driver.Conn, text string) error {
 	return describe(err)
 }
 
-// realPath returns the path of a file without symbolic links. The locks of processes are beside it.
+// realPath returns the path of a file with all symbolic links resolved. All processes must compute the same path, because the lock files of the
+// processes are beside the file at this path.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -345,7 +347,8 @@ func fileDSN(path, mode string) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }
 
-// maxValue is below the 1,000,000,000 bytes that SQLite takes in one row, to leave room for the record.
+// maxValue is how many bytes a value may have. It is below the 1,000,000,000 bytes that SQLite takes in one row, so that the other columns of the row fit,
+// too.
 const maxValue = 900_000_000
 
 // CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or of more than [Options].MaxBytes if that

@@ -19,7 +19,7 @@ import (
 // requests of the line in one transaction. Then it appoints the next leader, which is the goroutine of a request that came meanwhile. So all runs of
 // the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for writing.
 type writer struct {
-	mu     sync.Mutex // guards the line
+	mu     sync.Mutex // guards line, led and closed
 	line   []*request
 	led    bool
 	closed bool
@@ -161,7 +161,8 @@ func (w *writer) perform(line []*request) {
 	}
 }
 
-// transact performs either all requests or none of them in the open transaction. The result "done" is true if each request succeeded.
+// transact performs either all requests or none of them in the open transaction. The result "done" is true if each
+// request succeeded, even if the commit then failed.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
 		// A panic becomes an error, so that the leader goes on and performs the other requests in the line.
@@ -204,7 +205,8 @@ type statement struct {
 	args []driver.NamedValue
 }
 
-// prepare adds a statement to the writer. If it fails and *err is nil, it stores the error in *err.
+// prepare adds a statement to the writer. If SQLite refuses the statement, prepare stores the error in *err. If *err is set already, prepare does
+// nothing.
 func (w *writer) prepare(err *error, query string) *statement {
 	if *err != nil {
 		return nil
