@@ -22,7 +22,7 @@ type leaseStatements struct {
 	check   *statement
 }
 
-// holds is the condition that a lease is the newest of its run and has not expired. %s is the time.
+// The constant `holds` is the condition that a lease is the newest of its run and has not expired. %s is the time.
 const holds = "owner = ? AND epoch = ? AND owner <> '' AND expires > %s"
 
 func (l *leaseStatements) prepare(w *writer, now string, err *error) {
@@ -35,9 +35,9 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts,
-// Acquire returns an error that matches [store.ErrLeased] in every other process. If the two processes use the same owner, the error also
-// matches [store.ErrOwnerInUse].
+// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts, a
+// call of Acquire in any other process returns an error that matches [store.ErrLeased]. If both processes use the same owner, the error also matches
+// [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err
@@ -104,7 +104,7 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 	return lease, stored, nil, nil
 }
 
-// create makes a run with its first lease, in a transaction.
+// create makes a run with its first lease. It runs within a transaction.
 func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	w := s.writer
 	r := &run{id: id, status: machine.RunPending, lease: store.Lease{Run: id, Owner: owner, Epoch: 1}, nodes: map[string]*node{}}
@@ -163,7 +163,8 @@ func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 	return s.about("release", lease.Run, err)
 }
 
-// held returns an error in "refused" if a lease is not the newest of its run or has run out. It runs within a transaction.
+// The method `held` returns, in the result "refused", the error for a lease that is not the newest of its run or has run out. It runs within a
+// transaction.
 func (w *writer) held(lease store.Lease) (refused, err error) {
 	there, held := false, false
 	err = w.leases.check.query(func(row []driver.Value) error {
@@ -181,8 +182,8 @@ func (w *writer) held(lease store.Lease) (refused, err error) {
 	return nil, nil
 }
 
-// about adds the name of the call and the run's id to an error. If the run is not found, about also adds the file. A program may have opened the
-// wrong file, for example with a relative path.
+// The method `about` adds the name of the call and the run's id to an error. If the run is not found, it also adds the path of the file, since the
+// program may have opened the wrong file, for example by a relative path.
 func (s *Store) about(call, id string, err error) error {
 	if err == nil {
 		return nil

@@ -27,7 +27,7 @@ func (c *condition) add(term string, values ...driver.Value) {
 	c.terms, c.values = append(c.terms, term), append(c.values, values...)
 }
 
-// in adds the condition that a column has one of the given values.
+// The method `in` adds the condition that a column has one of the given values.
 func (c *condition) in(column string, statuses []machine.RunStatus) {
 	if len(statuses) == 0 {
 		return
@@ -84,7 +84,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// above returns the smallest text that is greater than all texts with the prefix, compared by bytes. It returns "" if there is none.
+// The function `above` returns the smallest text that is greater than all texts with the prefix, compared by bytes. It returns "" if there is none.
 func above(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -111,7 +111,7 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 	return text, append(c.values, int64(most+1)), nil
 }
 
-// recent is how many runs recentQuery inspects for each run of a page.
+// The constant `recent` is how many runs the statement of recentQuery inspects for each run that it may return.
 const recent = 20
 
 // recentQuery returns a statement for a page of runs with labels. The statement inspects a bounded number of runs, in the order of the

@@ -107,7 +107,7 @@ func (s *Store) hasDied(process int64) (bool, error) {
 	return true, lock.release()
 }
 
-// leave gives back the leases that this process still holds, in a transaction.
+// The method `leave` removes this process and gives back the leases that it still holds. It runs within a transaction.
 func (s *Store) leave() error {
 	if s.process == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (s *Store) leave() error {
 	return s.forget(s.process)
 }
 
-// forget removes a process and frees its leases, in a transaction.
+// forget removes a process and frees its leases. It runs within a transaction.
 func (s *Store) forget(process int64) error {
 	for _, text := range []string{
 		"UPDATE kahn_runs SET owner = '' WHERE process = ? AND owner <> ''",

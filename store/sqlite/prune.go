@@ -39,7 +39,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneQuery returns the statement that finds the next runs to be removed. It also finds one more run, which shows that there are others left.
+// pruneQuery returns the statement that finds the next `most` runs to be removed. The statement also finds the run after them, if there is one, which
+// shows that Prune is not done.
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
@@ -55,7 +56,7 @@ func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values [
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }
 
-// prune removes some runs in a transaction.
+// prune removes at most `most` runs. It runs within a transaction.
 func (s *Store) prune(q *store.PruneQuery, most int) (pruned store.Pruned, err error) {
 	w := s.writer
 	text, values := s.pruneQuery(q, most)
