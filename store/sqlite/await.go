@@ -106,7 +106,7 @@ func (s *Store) endAwaits(do execution, find func(f func(row []driver.Value) err
 	return posted, do("DELETE FROM kahn_awaits WHERE awaited = ?", nil, id)
 }
 
-// postEnded posts an answer for a run that has begun.
+// postEnded posts the answer to the await of a node. The parameter "run" is the number of the node's run.
 func (s *Store) postEnded(do execution, run int64, node string, e *store.Ended) error {
 	last := int64(0)
 	err := do("SELECT posted FROM kahn_runs WHERE run = ?", func(row []driver.Value) error {

@@ -14,8 +14,8 @@ import (
 type rowStatements struct {
 	run      *statement // the row of a run; writes only if the lease is valid
 	spec     *statement // the columns of a run's Spec
-	first    *statement // the whole row of a node; writes only if the lease is valid
-	whole    *statement
+	first    *statement // the whole row of the first node that a commit writes; writes only if the lease is valid
+	whole    *statement // the whole row of a node
 	counters *statement // the row of a node without its record
 	event    *statement
 }
@@ -284,7 +284,8 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row: all values, or only the values that the statement for counters takes.
+// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only those that the statement `counters`
+// takes.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
 	if whole {

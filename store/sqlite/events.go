@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// eventsOfRun is the number of rows of events that a run may have, one more than the highest id.
+// eventsOfRun is one more than the highest id that an event of a run may have.
 const eventsOfRun = 1 << 32
 
 // eventSum is the checksum of the row of an event.

@@ -13,7 +13,7 @@ import (
 
 var _ store.GrantStore = (*Store)(nil)
 
-// grantsOver is the number of expired limits that one call of Grant removes. An expired limit has no holders.
+// grantsOver is how many expired limits one call of Grant removes at most. An expired limit has no holders.
 const grantsOver = 100
 
 // Grant implements [store.GrantStore]. The grants of a dead process become free when their leases run out.

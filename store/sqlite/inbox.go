@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// requestsOfRun is the number of requests that a run may have, one more than the highest number.
+// requestsOfRun is one more than the highest number that a request of a run may have.
 const requestsOfRun = 1 << 32
 
 // inboxStatements are the statements with which a commit answers requests.
@@ -135,7 +135,7 @@ func (s *Store) post(do execution, id string, q *store.Request) (posted bool, re
 	return err == nil, nil, err
 }
 
-// putRequest writes a request of a run with the next number.
+// putRequest writes a request. The parameter "number" is the number of the run, and "last" is the number of the request.
 func (s *Store) putRequest(do execution, number, last int64, q *store.Request) error {
 	var sums summer
 	row := number*requestsOfRun + last
@@ -151,7 +151,7 @@ func (s *Store) putRequest(do execution, number, last int64, q *store.Request) e
 	return err
 }
 
-// requestSum is the checksum of the row of a request, without its status.
+// requestSum returns the checksum of the row of a request, without the columns "posted" and "answer".
 func requestSum(s *summer, row int64, q *store.Request) int64 {
 	s.ints(row, int64(q.Kind))
 	for _, text := range []string{q.ID, q.Node, q.Actor, q.Comment} {
@@ -287,7 +287,7 @@ func (l *lookout) ask(ctx context.Context, asked notify.Question) (found []notif
 	return found, false, err
 }
 
-// rest returns the connection to the pool. After an error the connection is broken, and the next look takes another one.
+// The method `rest` returns the connection to the pool. After an error the connection is broken, and the next look takes another one.
 func (l *lookout) rest() {
 	if l.conn != nil {
 		_ = l.conn.Close()

@@ -27,7 +27,7 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// appendColumns adds the values of a row from status to record. Zero values are NULL.
+// appendColumns adds the values of the columns from "status" to "record". Zero values are NULL.
 func appendColumns(values []driver.Value, d *store.Columns) []driver.Value {
 	var status, cause driver.Value
 	if d.Status != machine.Idle {

@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed returns err, or [ErrClosed] if the store was closed. A closed database itself would return another error.
+// The method `closed` returns err, or [ErrClosed] if the store was closed. A closed database itself would return another error.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()
@@ -193,7 +193,7 @@ type loader struct {
 	sums                  *summer
 }
 
-// load reads a run in a transaction. If the run is not stored or is damaged, the error is in the result "refused".
+// load reads a run. It runs within a transaction. If the run is not stored or is damaged, the error is in the result "refused".
 func (l *loader) load(id string) (stored *store.Run, known *run, refused, err error) {
 	err = l.run(func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}
