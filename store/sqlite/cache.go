@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records, to the
-// hour, when an entry was used last, and grows until [Cache.Prune] is called.
+// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records when
+// an entry was last used, with a precision of one hour. It grows until [Cache.Prune] is called.
 type Cache struct{ db *sql.DB }
 
 // cacheID is the application id of the file of a cache.

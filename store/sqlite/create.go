@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	w := s.writer
 	var refused error
 	err = w.write(ctx, func() (err error) {
-		delete(w.runs, n.ID) // the run may change, so the next Acquire loads it again
+		delete(w.runs, n.ID) // the run may change, so its cached state is dropped
 		stored, created, refused, err = s.creation(w.in, &n)
 		return err
 	})
@@ -139,7 +139,8 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 	return stored, true, nil, err
 }
 
-// remove removes the rows of a run in all tables except kahn_runs, and records the blobs to which the run referred.
+// remove removes the rows of a run in all tables except kahn_runs and kahn_nodes, resets the counts of its requests, and records the blobs to which the
+// run referred.
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
@@ -297,8 +298,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 	return usage, err
 }
 
-// milli converts t to a number. A time in a column of kahn_runs is at or after t if the column is at least this number. For a time whose milliseconds
-// an int64 cannot represent, milli returns a number below or above the numbers of all stored times.
+// milli converts t to milliseconds since 1970, rounded up. So a time in a column of kahn_runs is at or after t exactly if the column is at least this
+// number. If an int64 cannot represent the milliseconds, milli returns a number below or above the numbers of all stored times.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

@@ -65,7 +65,7 @@ func isBusy(err error) bool {
 	return errors.As(err, &own) && own.Code()&0xff == lib.SQLITE_BUSY
 }
 
-// each calls f for each row, and closes the rows. The values are valid until f returns.
+// The function `each` calls f for each row, and closes the rows. The values are valid until f returns.
 func each(rows driver.Rows, f func(row []driver.Value) error) (err error) {
 	defer func() {
 		if closed := rows.Close(); err == nil && closed != nil {

@@ -25,8 +25,8 @@ type Step interface {
 // result, so it should call Once only once.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. If another process has taken over the run, f is not called and the
-// error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it. Commits of runs wait while f runs, at most
-// [Options].BusyTimeout. So f should do nothing but read and write the database.
+// error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it. While f runs, commits of runs wait; a commit
+// fails when it has waited for [Options].BusyTimeout. So f should do nothing but read and write the database.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

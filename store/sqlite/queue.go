@@ -22,8 +22,8 @@ var (
 
 // partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
 // Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
-// next, so its time does not grow with the number of runs in a part. %s is the time. The queues are pairs of texts in JSON. A recursive part ends
-// when it finds no next row, and so yields NULL.
+// next, so its time does not grow with the number of runs in a part. %s is the time. The argument has the queues in JSON, each as an array of the workflow
+// and the plan. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -43,7 +43,8 @@ SELECT workflow, plan, key, priority, (
 	SELECT n.due FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = p.workflow AND n.plan = p.plan AND n.run_key = p.key AND n.priority = p.priority ORDER BY n.due LIMIT 1
 ), ` + lastTurn + `, %s FROM p WHERE priority IS NOT NULL`
 
-// The number of the last turn of a key, as expressions in SQL.
+// lastTurn and lastOfRun are expressions for the number of the last turn of a key: the key of the part p, and the key of the run r. Both end with
+// latestTurn.
 const (
 	lastTurn   = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = p.key" + latestTurn
 	lastOfRun  = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = r.run_key" + latestTurn
@@ -54,8 +55,8 @@ const (
 const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
-// askedQuery reads the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The queues are
-// pairs of texts in JSON.
+// askedQuery reads the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The
+// first argument has the queues, as for partsQuery.
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
@@ -69,8 +70,9 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns those parts of the queues in which a run is due, in the order of the turns of their keys. The result "now" is the time of the
-// database. The result "next" is the time at which the first run of the other parts becomes due.
+// readParts reads the parts of the queues, and leaves out the parts whose keys are in q.Full. It returns the parts that have a due run, in the order of
+// the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database, and "next" is
+// the time at which the first run of the parts without a due run becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -175,7 +177,8 @@ func waitOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// keyLeases counts the leased and unended runs of a key, except one run, and allKeys counts the leased runs of each key. %s is the time.
+// keyLeases counts the leased and unended runs of a key, without the run whose id is the last argument. allKeys counts the leased and unended runs of
+// each key. %s is the time.
 const (
 	keyLeases = "SELECT count(*) FROM kahn_runs WHERE run_key = ? AND run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s AND id <> ?"
 	allKeys   = "SELECT run_key, count(*) FROM kahn_runs WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s GROUP BY run_key"
@@ -251,8 +254,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead. Announce notices this from the
-// lock of that process, even if the announcement has not expired yet.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead. Announce looks at
+// the lock of that process, so it knows that the process is dead even before the announcement of that process has expired.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err
@@ -322,8 +325,8 @@ const (
 
 // deadQuery is the statement of Unclaimable. It uses the index kahn_runs_due to jump from one workflow to the next, and then from one plan to the
 // next. So its time does not grow with the number of runs in queues that a process serves. It counts the runs of the queues that no living process
-// performs. A recursive part ends when it finds no next row, and so yields NULL. SQLite uses only the first column of an index to compare pairs, so a
-// single search by both columns would read all runs.
+// serves. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends. SQLite uses only the first column of an index to
+// compare pairs, so a single search by both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL
@@ -344,11 +347,12 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, queuesQuery)
 }
 
-// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the runs in queues that no living process
-// performs.
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the number of runs in queues that no
+// living process serves.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := s.queues(ctx, deadQuery)
-	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // the query also returns live queues in which a redrive waits
+	// The method `queues` also returns live queues if a redrive waits for one of their runs.
+	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err
 }
 
 func (s *Store) queues(ctx context.Context, text string) (list []store.QueueState, err error) {

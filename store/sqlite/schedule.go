@@ -105,7 +105,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, revision uint64
 	return aboutSchedule("remove", name, err)
 }
 
-// If the stored revision of the schedule differs from x.Revision, unchanged returns an error in "refused".
+// The method `unchanged` returns an error in the result "refused" if the stored revision of the schedule differs from x.Revision.
 func (w *writer) unchanged(x *store.Schedule) (refused, err error) {
 	stored := int64(0)
 	err = w.in("SELECT revision FROM kahn_schedules WHERE name = ?", func(row []driver.Value) error {
