@@ -63,7 +63,7 @@ const (
 	undoAhead              // the turn of the node has not begun
 	undoContends           // the node contends for the slots that undoing it needs, or waits in the line of a group for one of them
 	undoAtWork             // the node is being undone, and holds its slots
-	undoPauses             // undoing the node failed, and the node backs off before the next attempt
+	undoPauses             // undoing the node failed and is repeated after a backoff, or nodes inside the composite are being undone
 	undoOver
 )
 
@@ -85,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter that includes node r until r is terminal. r must not be the end node.
+// leftOf returns the counter of unfinished nodes to which node r belongs. r must not be the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -93,8 +93,8 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink gives the host a chance to undo nodes before the run ends, for example before its cleanup nodes run. It calls isOver only because isOver asks
-// the host.
+// brink gives the host a chance to undo nodes before the run ends, for example before the cleanup nodes of the run begin. It calls isOver, which
+// asks the host, and ignores the result of isOver.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
@@ -216,7 +216,8 @@ func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots of a node whose compensation failed and will be retried. After the pause the host calls ContinueUndo.
+// PauseUndo releases the slots that undoing a node has taken, for example because the compensation failed and will be retried. If the node must
+// contend for slots again after the pause, the host calls ContinueUndo.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)

@@ -112,7 +112,8 @@ const (
 	// SkipSatisfy counts an N edge as satisfied, without a value. But if the edge leads from a node on a branch that was not taken, it stays neutral,
 	// so the rest of the branch does not run.
 	SkipSatisfy
-	// SkipStrict skips an AllSucceeded node with an N or X edge when all its edges have resolved. An F edge blocks such a node.
+	// SkipStrict concerns AllSucceeded nodes. When all edges of such a node have resolved, and some are N or X but none is F, the node is skipped.
+	// An F edge blocks the node, as in the other modes.
 	SkipStrict
 
 	skipModeCount

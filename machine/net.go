@@ -27,7 +27,7 @@ type Net struct {
 	order      Schedule
 	priorities []int           // by Ref; nil if all are 0
 	routes     []int32         // by facts.router: the number of labels
-	filters    []CauseSet      // the sets of causes that catch edges handle; the first set has all causes
+	filters    []CauseSet      // the sets of causes that catch edges handle, without duplicates
 	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges by source, then declaration
 	disabled   []Ref           // nodes that are skipped at the start
 	labels     int             // number of (condition, label) pairs
@@ -127,7 +127,7 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns the in-edges of "to" that come from "from". The result may contain further in-edges of "to".
+// EdgesFrom returns the in-edges of node `to` that come from node `from`. After these, the result may contain in-edges from other nodes.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {
@@ -186,7 +186,7 @@ const (
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Mock in package kahn
 	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
-	flagForks     // when the node completes, some out-edges are not satisfied, or lead to a node with extra counters
+	flagForks     // some out-edge has a flag of edgeSpecial, so the completion of the node does not have the same effect on all targets
 
 	// FlagHost is the first flag that belongs to the coordinator. A State does not read such flags.
 	FlagHost Flags = 1 << 24

@@ -147,8 +147,9 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 }
 
 // label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and visits
-// the highest predecessor first. The highest predecessor usually has the most ancestors, so in the search tree most ancestors of a node are below
-// the node. The second search begins with the lowest Ref instead, and visits the lowest predecessor first.
+// the predecessor with the highest Ref first. This predecessor usually has the most ancestors. So most ancestors of a node are in the node's own
+// subtree of the search tree, and the field `tree` covers them. The second search begins with the lowest Ref instead, and visits the predecessor
+// with the lowest Ref first.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
