@@ -23,8 +23,8 @@ type Builder struct {
 	wideRows bool // some node may need the extra counters that widen adds
 }
 
-// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter end is the index of the end node, or
-// -1. After the given edges, Begin adds an edge to the end node from each node without a successor. It returns the number of added edges.
+// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter `end` is the index of the end node,
+// or -1. Begin appends to the given edges an edge to the end node from each node without a successor. It returns the number of appended edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
@@ -260,7 +260,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 
 // NodeSpec describes a node's behavior.
 type NodeSpec struct {
-	Join     Join // one of the rules, not the zero value
+	Join     Join // one of the rules; only Build accepts the zero value
 	Skip     SkipMode
 	Upstream UpstreamPolicy
 	Ports    int // the number of parameters that may be required
@@ -528,8 +528,8 @@ func (p *Net) Reorder(own func(Ref) int64) {
 	}
 }
 
-// With returns a copy of the net with new flags. The parameter `flags` returns the new flags of a node, given the old ones. With always clears
-// FlagPlain.
+// With returns a copy of the net with new flags. The function `flags` returns the new flags of a node, given its old flags. The copy has FlagPlain
+// on no node.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
 	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}

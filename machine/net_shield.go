@@ -3,8 +3,8 @@ package machine
 import "math"
 
 // filter returns the index of the set of causes in p.filters, and adds the set if it is new. The map `known` maps sets to indices. A set with one
-// of the two upstream causes also gets the other upstream cause, because the State resolves the node's edges while other nodes still run. The State
-// knows only at the end of the run whether a failure or a cancellation stopped the node.
+// of the two upstream causes also gets the other. The reason is that the State resolves a catch edge while other nodes still run, but knows only at
+// the end of the run whether a failure or a cancellation stopped the source of the edge.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {

@@ -11,10 +11,10 @@ import (
 // branch would have no effect.
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
-// that is another way in (defined below). The out-edges of a routing node are grouped into exits. Each label of the node is an exit. A node with
-// catch edges has two more exits: its failure (the catch edges) and its success (the plain edges). But the success of a node is no exit for the
-// targets of the node's labelled edges. An unlabelled edge of a condition without catch edges belongs to no exit, since it is always taken. A
-// data-only edge belongs to no exit either, since it does not decide whether its target runs.
+// that is another way in (defined below). The out-edges of a node from which labelled edges or catch edges lead are grouped into exits.
+// Each label of the node is an exit. A node from which catch edges lead has two more exits: its failure (the catch edges) and its success (the plain
+// edges). But the success of a node is no exit for the targets of the node's labelled edges. An unlabelled edge of a condition without catch edges
+// belongs to no exit, since it is always taken. A data-only edge belongs to no exit either, since it does not decide whether its target runs.
 //
 // Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of the
 // exit's edges ends at the node or at an ancestor of the node. An exit leads to the edge f -> t if it contains the edge or leads to f. The edge f ->
@@ -44,7 +44,7 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 //
 // Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling order
 // of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class
-// if it leads to a plain edge of the class but to no router of it, see leave. Only a node that both searches reach can have such an exit. The sweep
+// if it leads to a plain edge of the class but to no router of the class. Only a node that both searches reach can have such an exit. The sweep
 // ends as soon as no exit can lead to an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between
 // them, even if they have many ancestors. A second pass visits the same nodes in rising order. It follows the exits that matter, and finds the
 // plain edges to which they lead.
@@ -52,7 +52,7 @@ type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: whether some exit leads to the node
-	stem    []Ref  // by Ref: a node to which the same exits lead, the lowest that reach has found
+	stem    []Ref  // by Ref: the lowest node found by the method `reach` to which the same exits lead
 	classes []branchClass
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has not visited yet, the highest Ref first
@@ -69,8 +69,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. sources lists the sources of plain edges into the targets. It omits edges to which certainly no
-// exit leads.
+// branchClass holds targets with the same routers. The field `sources` lists the nodes from which plain edges lead to the targets, apart from edges
+// to which certainly no exit leads.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -83,7 +83,7 @@ type branchRouter struct {
 }
 
 // branchMarks are facts about a node. Each field is the set of the classes in the batch for which the fact is true. An exit counts for a class if
-// it leads to no router of the class, see leave.
+// it leads to no router of the class: see the method `leave`.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge or leads to one
@@ -244,7 +244,7 @@ func (b *branching) exit(e *Edge) int {
 	return noExit
 }
 
-// The method `plainly` reports whether a quick check shows that no exit counts for a class. All plain edges of the class are then side edges. The
+// The method `plainly` reports whether a quick check shows that no exit matters for a class. All plain edges of the class are then side edges. The
 // quick check is enough for two common cases in which a sweep would visit many nodes. In one, the root of a long chain delivers data to handlers
 // all along the chain. In the other, all nodes are in one branch of a condition far above them.
 func (b *branching) plainly(x branchClass) bool {
@@ -272,7 +272,7 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // no exit of another node leads to r, and r's own success was checked above
+			continue // no exit of another node leads to r, and r's own exits do not matter, since r is neither a router nor an ancestor of one
 		}
 		// The check continues at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
 		// between the stem and r leads to a router either, since the stem leads to each of these nodes.
@@ -458,8 +458,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread completes the marks near and far. The method `leave` has set them only on the targets of the exits' edges. The method `spread` copies them
-// to the descendants of these targets.
+// spread completes the marks `near` and `far`. The method `leave` has set them only on the targets of the exits' edges. The method `spread` copies
+// them to the descendants of these targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]
