@@ -83,8 +83,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. The function begin is called before the run begins. The function that it
-// returns is called when this process no longer performs the run, unless it is nil. The caller of begin and end does not hold d.mu.
+// options returns the options that pass the events of a run to the display. kahn calls the function `begin` before it performs anything of the run.
+// When this process no longer performs the run, kahn calls the function `end` that `begin` returned, unless `end` is nil. It calls both without d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -180,12 +180,12 @@ func (d *display) wakeUp() {
 	}
 }
 
-// maxLine is the length in bytes at which a line of Write is broken.
+// Write breaks an unfinished line as soon as the line has maxLine bytes or more.
 const maxLine = 1 << 16
 
 // Write shows the host's own output as whole lines: above the picture on a terminal, and between the other lines in a log. In mode JSON each line
-// becomes an object {"output": "..."}. An unfinished line waits for its newline or for Close. A line from a single call is never split. Escape
-// sequences and other control characters are shown as visible text, as in the names of nodes.
+// becomes an object {"output": "..."}. An unfinished line waits for its newline or for Close. A line that a single call passes with its newline is
+// never split. Escape sequences and other control characters are shown as visible text, as in the names of nodes.
 //
 // Write does not block: the text stays in memory until the writer has taken it. A Progress also keeps the text that it gets between the end of
 // the run and Close. After Close, Write returns an error that matches [os.ErrClosed]. It returns no other error.

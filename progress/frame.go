@@ -18,8 +18,7 @@ type row struct {
 // section is a part of a frame, with some entries. Its last line contains the number of entries that are not shown.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries that may use the given number of lines. Only the first entries, as many as the parameter "known", can be
-// shown.
+// fill returns a section for n entries that may use the given number of lines. Only the first `known` entries can be shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -37,10 +36,11 @@ type layout struct {
 	left                             int // the number of lines left for outputs
 }
 
-// layout divides the lines of a frame. It keeps one line for the cursor. Failures get half of the lines, and all lines that running and waiting
-// nodes do not need. Running steps get the remaining lines first. Warnings get the lines that running steps do not use, but at least one line if
-// two or more remain. Waiting nodes then get lines by the same rule as warnings. The last frame of a run stays on the screen and shows all
-// failures and warnings. Lines that are still free show the last lines of outputs, beginning with the outputs of failed nodes.
+// layout divides the lines of a frame. It keeps one line for the header and one for the cursor. Failures may use half of the other lines, or all
+// lines that running and waiting nodes do not need, whichever is more. Running steps get the remaining lines first. Warnings get the lines that
+// running steps do not use, but at least one line if two or more remain. Waiting nodes then get lines by the same rule as warnings. The last frame
+// of a run stays on the screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the
+// outputs of failed nodes.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -123,7 +123,8 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// The method `at` returns the time that a picture shows: now, or an earlier time while no process performs the run.
+// The method `at` returns the time that a picture shows. After the end of the run this is the time of its last event. While no process performs the
+// run, it is the time since which none does. Otherwise it is `now`.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:

@@ -258,7 +258,7 @@ func (s *state) pacing() int {
 const resting = -1
 
 // pace is a list from which a rate can be computed. Each moment contains a time and how many nodes had ended by then; two times are at least a second
-// apart. Until the list has reached its maximum length, its first time is the start.
+// apart. Until the list has reached its maximum length, its first time is the time at which the measurement began.
 type pace []moment
 
 type moment struct {

@@ -102,8 +102,8 @@ func (s *state) amongMany(path string) bool {
 	return false
 }
 
-// itemsLine returns a line with the number of ended items of the live maps. Such a line is due when a node inside a map ends, but at most once in the
-// time countEvery, by the clock of the run. This time counts from the last such line, or from the beginning of the map if there is none.
+// itemsLine returns a line with the number of ended items of the live maps. Such a line is due when a node ends while a map is live, but at most once
+// in the time countEvery, by the clock of the run. This time counts from the last such line, or from the beginning of the map if there is none.
 func (s *state) itemsLine(e event.Event) string {
 	const most = 5
 	if len(s.maps) == 0 {

@@ -232,8 +232,8 @@ func itemOf(path string) (of string, is bool) {
 
 // The method `around` returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
 // reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put
-// the composite into s.live. When inherit reads the run, the composite may already have ended, although its end comes after the event. If so, the
-// method makes the composite running again.
+// the composite into s.live. When inherit reads the run, the composite may already have ended, although the event of its end is still to come.
+// If so, the method `around` makes the composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -259,7 +259,7 @@ func enclosing(path string) iter.Seq[string] {
 	}
 }
 
-// fail records a failure. It replaces an earlier failure of the same node. It drops the failure if there is no room.
+// fail records a failure. It replaces an earlier failure of the same node. It drops the failure if there are maxFailures others.
 func (s *state) fail(f failure) {
 	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f

@@ -11,7 +11,7 @@ const (
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
-	full  bool     // whether part has reached its maximum size; further text of the line is dropped
+	full  bool     // whether `part` has reached its maximum size; further text of the line is dropped
 }
 
 // write adds a text, which need not end with a newline.

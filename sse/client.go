@@ -27,8 +27,8 @@ type Client struct {
 	Header http.Header
 	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, streams are cut at the Timeout, and the client connects again.
 	HTTP *http.Client
-	// Wait is the time before the client connects again; the server's retry field overrides it. The time doubles, up to 30 s, with each successive
-	// attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
+	// Wait is the time before the client connects again; the server's retry field overrides it. After further attempts without new events, the time is
+	// random: at least Wait, and at most a bound that doubles with each attempt, up to 30 s. A longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
 	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
 	// ends.

@@ -196,7 +196,7 @@ func (f *feed) announce() {
 	f.changed = make(chan struct{})
 }
 
-// mayBeTaken makes the open chunk ready when the timer fires. Another stream may have taken the chunk before, since the timer may be late.
+// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late: a stream may already have taken the chunk for which it was set.
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,7 +218,7 @@ type next struct {
 	chunk  *chunk          // the next events
 	upTo   uint64          // if behind is set: the id of the event up to which the stream must catch up
 	behind bool            // the chunk with the next event is no longer kept, or begins before the next event
-	wait   <-chan struct{} // closed when the stream should call after again
+	wait   <-chan struct{} // closed when the stream should call the method `after` again
 	ended  bool            // there are no further events
 	err    error           // why there are no further events
 }
@@ -247,7 +247,7 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// take moves the open chunk to the chunks for the streams. The caller holds f.mu.
+// take appends the open chunk to f.chunks, from which streams read. It drops the oldest chunks beyond keptChunks and keptBytes. The caller holds f.mu.
 func (f *feed) take() {
 	kept, first := f.open.size(), len(f.chunks) // first will be the index of the oldest chunk to keep
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {

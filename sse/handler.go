@@ -161,7 +161,7 @@ func readable(src Source, after, first, last uint64) error {
 		return &event.GapError{After: after, First: first}
 	}
 	// If the run is running, a cursor beyond its last event means that a crash has lost the event that the client saw. A later event will get
-	// this id. If the run is not running, src may be out of date, since another Source of the run may have continued the log.
+	// the id of the lost event. If the run is not running, src may be out of date, since another Source of the run may have continued the log.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
@@ -207,8 +207,9 @@ func refuse(w http.ResponseWriter, err error, code int) {
 		return
 	}
 	status := &StatusError{Code: code}
+	// A Code outside 400 to 599 is ignored, since the response would not look like an error.
 	if own := (*StatusError)(nil); errors.As(err, &own) && own != nil && own.Code >= 400 && own.Code < 600 {
-		status = own // with another code, the error would look like a success
+		status = own
 	}
 	if status.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(status.RetryAfter.Seconds()))))

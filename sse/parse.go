@@ -14,8 +14,8 @@ type message struct {
 	// id is the id of this block, or of the last block before it that has one.
 	id    string
 	event string // "" if the block has no event field
-	// data is valid until the next call of next. A block without data is not an event, and only sets the id. hasData distinguishes it from a block
-	// with empty data.
+	// data is valid until the next call of parser.next. A block without data is not an event, and only sets the id. hasData distinguishes such a
+	// block from a block with empty data.
 	data    []byte
 	hasData bool
 }
@@ -39,8 +39,8 @@ func newParser(r io.Reader, limit int) *parser {
 	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
 }
 
-// next returns the next block with an id or data. It drops a block that the end of the stream cuts off; a client that resumes gets this block
-// again.
+// The method `next` returns the following block that has an id or data. It drops a block that the end of the stream cuts off; a client that resumes
+// gets this block again.
 func (p *parser) next() (message, error) {
 	m := message{}
 	id, hasID := p.id, false

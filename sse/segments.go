@@ -15,8 +15,9 @@ type segments struct {
 	bytes   int        // the size of the kept segments
 }
 
-// segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents, or earlier if it is
-// large. So streams that began at different positions soon need the same segments.
+// segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents. It ends earlier if its
+// frames have fullChunk bytes, or if the stream that encodes it needs no later events. So streams that began at different positions soon need the
+// same segments.
 type segment struct {
 	after, last uint64
 	frames      []byte
@@ -30,7 +31,8 @@ const (
 	keptSegments = 1 << 20
 )
 
-// next returns the segment that begins after an event. If mine is true, the caller must encode the segment and then call ss.done.
+// The method `next` returns the segment that begins after an event. If the result `mine` is true, the caller must encode the segment and then call
+// ss.done.
 func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -104,7 +106,8 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	return nil
 }
 
-// encode encodes a segment and writes it. It continues with the following segments until another stream encodes the next segment.
+// encode encodes a segment and writes it. It continues with the following segments up to the event upTo. It returns earlier if another stream encodes
+// the next segment.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {

@@ -50,7 +50,7 @@
 //
 // # When events are gone
 //
-// A run may keep only its last events, see [kahn.Retain]. The response to an older cursor is then status 410 with
+// A run may keep only its last events, see [kahn.Retain]. If the event after a client's cursor is no longer kept, the response is status 410 with
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
@@ -62,11 +62,11 @@
 // # Without streaming
 //
 // Two kinds of clients get one page with the events so far: a client that accepts application/json and not text/event-stream, and any client
-// whose response cannot be flushed. The client requests the next page with the lastEventId of this page as the cursor, until done is true:
+// whose response cannot be flushed. The client requests the next page with the lastEventId of this page as the cursor, until `done` is true:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// If more is true, there are already more events. A page holds some hundred kilobytes. A withheld event has only its eventId.
+// If `more` is true, the next page already has events. A page holds some hundred kilobytes. A withheld event has only its eventId.
 package sse
 
 import (

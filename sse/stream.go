@@ -47,7 +47,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	} else if err != nil {
 		return
 	}
-	// The server ends the response after this function returns. The deadline must apply to this last write, too.
+	// The server writes the end of the response after this function has returned. This last write must have a deadline, too.
 	defer s.deadline()
 	if h.Retry > 0 {
 		// No empty line follows the field, so the field is part of the first event. Some clients would take a field and an empty line for an event.
@@ -155,7 +155,8 @@ func (s *stream) sendHeartbeat(src Source) error {
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.send([]byte(":\n")) // a comment instead of a withheld heartbeat. No empty line follows, since it would end the event that the retry field began
+	// The heartbeat is withheld, so the stream sends a comment instead. No empty line follows, since it would end the event that the retry field began.
+	return s.send([]byte(":\n"))
 }
 
 // deadline sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
@@ -163,8 +164,8 @@ func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// send writes frames in one write, flushes them, and then removes the deadline. Otherwise HTTP/2 would reset an idle stream after the deadline,
-// even after a deadline that the server has set.
+// send writes frames in one write, flushes them, and then removes the deadline, because HTTP/2 resets a stream at its deadline even if nothing is
+// being written. This also removes a deadline that the server has set.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
