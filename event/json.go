@@ -325,7 +325,8 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(payload, &p) == nil { // an error shows that another program has written the payload
+		// If a member has another type, another program has written the payload, and these fields of e stay empty.
+		if json.Unmarshal(payload, &p) == nil {
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
 		e.Payload = payload
@@ -435,7 +436,8 @@ func foreignJSON(v any) (data json.RawMessage) {
 		data, err = json.Marshal(v)
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
-	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // nested too deeply for an event
+	// The second condition is true if the value is nested too deeply for an event.
+	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) {
 		data, _ = json.Marshal(foreign.ValueText(v)) // no error: a string can always be encoded
 	}
 	return data

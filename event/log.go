@@ -44,7 +44,8 @@ func levelOf(e *Event) slog.Level {
 // node (its path), attempt and tier. Some types of events have further attributes, such as error and duration, which are omitted if
 // they are empty; docs/production.md lists them.
 //
-// Each function in `more` is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
+// Each function in `more` is called with the event, and returns additional attributes. The option kahn.LogTo adds the kind and the label of the
+// event's node, as the attributes kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

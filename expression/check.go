@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]. It reports nodes that are not ancestors, except in calls of exists, and
+// Check finds errors before a run, see [kahn.Expression]. It reports nodes that are not ancestors, except in calls of `exists`, and
 // inputs that are not declared. It also reports the problems that Parse has found without rejecting the text, such as a status that is
 // compared with anything but the name of a status.
 func (e *expression) Check(ancestor, input func(name string) error) error {
@@ -154,8 +154,8 @@ func (c *compiler) kindOf(n ast.Node) string {
 	return c.kinds[n] // n is a call
 }
 
-// Answers returns the possible answers of the text as a condition, or nil if they are unknown. They are known for a truth value (true and
-// false), for a text literal, and for a conditional between such values.
+// Answers returns the answers that the text may give as a condition, or nil if they are unknown. They are known for a truth value (true and
+// false), for a text literal, for the status of a node, and for an a ? b : c whose branches are such values.
 func (e *expression) Answers() []string { return slices.Clone(e.answers) }
 
 // answersOf finds the possible answers of a text.

@@ -24,11 +24,11 @@ type compiler struct {
 	source  file.Source
 	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // how many calls of exists surround the current syntax node; a path in such a call may name nodes and members that do not exist
-	nodes   []string // nodes that the text names outside calls of exists
+	hoping  int      // how many calls of `exists` surround the current syntax node; a path in such a call may name nodes and members that do not exist
+	nodes   []string // nodes that the text names outside calls of `exists`
 	inputs  []string // inputs that the text names
-	reads   []string // nodes whose output the text names outside calls of exists
-	asks    []string // nodes whose status or error the text names, and nodes that it names in calls of exists
+	reads   []string // nodes whose output the text names outside calls of `exists`
+	asks    []string // nodes whose status or error the text names, and nodes that it names in calls of `exists`
 	strange []error  // problems that do not depend on values: see check.go
 
 	kinds map[ast.Node]string // the kinds of the values of compiled syntax nodes, where known

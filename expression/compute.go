@@ -115,7 +115,8 @@ func (e *evaluation) reads(v any) error {
 	return e.spend(len(s) / 16)
 }
 
-// function is a function of the expression language. The function exists is not among them: the compiler translates its calls itself.
+// The type `function` is a function of the expression language. The language also has the function `exists`, which is not a value of this type: the
+// compiler translates its calls itself.
 type function struct {
 	least, most int // the number of arguments
 	call        func(e *evaluation, args []any) (any, error)

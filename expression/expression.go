@@ -45,7 +45,7 @@
 // # Values
 //
 // An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor,
-// outside a call of exists, the error matches [kahn.ErrNotAncestor]. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
+// outside a call of exists(...), the error matches [kahn.ErrNotAncestor]. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
 // path leads through maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs.
 // Fields have their JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path
 // does not exist, the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has
@@ -155,8 +155,8 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 
 type expression struct {
 	run     part
-	nodes   []string // the nodes that the text names outside calls of exists
-	hoped   []string // the nodes that the text names only in calls of exists
+	nodes   []string // the nodes that the text names outside calls of `exists`
+	hoped   []string // the nodes that the text names only in calls of `exists`
 	inputs  []string // the inputs that the text names
 	strange []error  // see check.go
 	unasked []string // nodes whose output the text names, but neither their status nor their error

@@ -24,8 +24,8 @@ var foreignFunctions = map[string]string{
 // The variable `own` has the words of this language that other languages, such as SQL, write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
-// isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, it changes the
-// error to name that word and the word that was probably meant.
+// isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, isForeign changes the
+// error to name that operator or word, and the one that was probably meant.
 func (e *SyntaxError) isForeign(text string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -47,8 +47,8 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// The method `names` looks up the word at a place with the function "instead". If that function returns a replacement for the word, names puts the
-// word and the replacement into the error.
+// The method `names` looks up the operator or word at a place with the function `instead`. If that function returns a replacement, the method puts the
+// word and the replacement into the error, and returns true.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {
@@ -69,7 +69,8 @@ func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bo
 			e.Column, e.Message = from+1, fmt.Sprintf("unexpected %q; did you mean %q?", word, meant)
 			return true
 		}
-		if !strings.HasSuffix(word, "-") && !strings.HasSuffix(word, "!") { // the sign belongs to the next operand
+		// A "-" or "!" at the end belongs to the next operand, so the loop looks up the operator without it.
+		if !strings.HasSuffix(word, "-") && !strings.HasSuffix(word, "!") {
 			return false
 		}
 	}

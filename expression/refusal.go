@@ -18,7 +18,7 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// sayings cover the parser's messages except the messages about unexpected tokens: for these see the function unexpected.
+// The variable `sayings` covers the parser's messages except those about unexpected tokens, which the method `unexpected` handles.
 var sayings = []saying{
 	said(`unexpected end of expression|unexpected token EOF`, "unexpected end of the text; an operand or a name is missing"),
 	said(`literal not terminated`, "the quoted text has no closing quote"),

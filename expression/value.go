@@ -23,7 +23,7 @@ func mismatch(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kahn.ErrType, fmt.Sprintf(format, args...))
 }
 
-// open decodes a json.RawMessage, and charges steps for its size. It returns any other value as it is. The evaluation calls open for
+// The method `open` decodes a json.RawMessage, and charges steps for its size. It returns any other value as it is. The evaluation calls it for
 // every value from outside.
 func (e *evaluation) open(v any) (any, error) {
 	raw, ok := v.(json.RawMessage)
@@ -143,7 +143,7 @@ func field(r reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// text returns a value as a text.
+// The function `text` returns the text that a value is, and whether the value is a text.
 func text(v any) (string, bool) {
 	if s, ok := v.(string); ok {
 		return s, true
@@ -155,7 +155,8 @@ func text(v any) (string, bool) {
 	return r.String(), true
 }
 
-// number returns a value as a number: an int64, a uint64 beyond int64, or a float64.
+// The function `number` returns the number that a value is, and whether the value is a number. The result is an int64, a float64, or a uint64 if the
+// number is beyond int64.
 func number(v any) (any, bool) {
 	switch v := v.(type) {
 	case int64, float64:
@@ -188,7 +189,7 @@ func number(v any) (any, bool) {
 	return nil, false
 }
 
-// integer returns a number as a position or a key.
+// The function `integer` converts a number to a position or a key, and reports whether it is an integer that can be one.
 func integer(v any) (int64, bool) {
 	switch n, _ := number(v); n := n.(type) {
 	case int64:

@@ -378,8 +378,8 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether the host queues a node that becomes ready. This is so if parking is on, and the node is inline but neither a gate nor
-// a composite. Such a node is evaluated as soon as Next hands it out, and no attempt of the node is recorded before.
+// ParksNode reports whether the host, not the State, queues a node that becomes ready. This is so if parking is on, and the node is inline but neither
+// a gate nor a composite. Such a node is evaluated as soon as Next hands it out, and no record of an attempt precedes the evaluation.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)

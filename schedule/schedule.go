@@ -224,7 +224,7 @@ func tickOf(name, id string) time.Time {
 	return tick
 }
 
-// begins returns when a tick begins: its time plus its share of the jitter.
+// The method `begins` returns the time at which the run of a tick is due: the time of the tick plus the tick's share of the jitter.
 func (r *rule) begins(tick time.Time) time.Time {
 	if r.Jitter <= 0 {
 		return tick
@@ -233,7 +233,7 @@ func (r *rule) begins(tick time.Time) time.Time {
 	return tick.Add(time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(r.Jitter)))
 }
 
-// late returns how late a tick may begin, or 0 if there is no bound.
+// The method `late` returns how late the run of a tick may begin, or 0 if there is no bound.
 func (r *rule) late() time.Duration {
 	if r.Missed == None {
 		return cmp.Or(r.StartingDeadline, noneLate)
@@ -241,8 +241,8 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, after skips the earliest of
-// them, so that mostMissed remain. left is the number of skipped ticks.
+// The method `after` returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, it skips the
+// earliest of them, so that mostMissed remain. The result `left` is the number of skipped ticks.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
@@ -267,7 +267,7 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 }
 
 // newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the run has the label LabelLeftOut
-// with the error, and admit cancels the run.
+// with the error, and Scheduler.admit cancels the run when it is about to begin.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {

@@ -190,7 +190,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
 	in, ok := s.store.(store.Inbox)
 	if !ok {
-		return nil // the method admit refuses the run when it is about to begin
+		return nil // the method `admit` refuses the run when it is about to begin
 	}
 	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
 	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
@@ -317,7 +317,7 @@ func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, err
 	return s.host(ctx, run)
 }
 
-// around wakes the method tend when a run has ended and the next tick waits for that end.
+// The method `around` wakes the method `tend` when a run has ended and the next tick waits for that end.
 func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	return ctx, func(*kahn.Result) {
 		s.mu.Lock()
@@ -333,7 +333,7 @@ func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, f
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // the method tend looks at the schedules soon anyway
+	default: // the method `tend` looks at the schedules soon anyway
 	}
 }
 

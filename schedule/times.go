@@ -126,7 +126,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 		}
 		option := f.option
 		if option == cron.Dow && (m[1] == "7" || m[2] == "7") {
-			option = cron.Hour // the range of hours includes 7
+			option = cron.Hour // package cron accepts 7 as an hour, but not as a day of week
 		}
 		parsed, err := cron.NewParser(option).Parse(item)
 		if err != nil {
@@ -185,7 +185,7 @@ func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// shown returns the local time of u as a number of seconds: the Unix time at which a clock in UTC shows the same.
+// The function `shown` returns the local time of u as a number of seconds: the Unix time at which a clock in UTC shows the same.
 func shown(u time.Time) int64 {
 	_, offset := u.Zone()
 	return u.Unix() + int64(offset)
@@ -194,8 +194,8 @@ func shown(u time.Time) int64 {
 // margin is larger than any offset of a zone, in seconds.
 const margin = 26 * 3600
 
-// reached returns the first time at which the clock shows the local time c, which is a number as in the function shown. If the clock skips c, it
-// returns the end of the gap.
+// The method `reached` returns the first time at which a clock in the zone shows the local time c, a number as the function `shown` returns it. If the
+// clock skips c, the method returns the end of the gap.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
@@ -229,8 +229,8 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 // horizon is the number of days that Times.match looks ahead.
 const horizon = 30 * 366
 
-// match returns the first minute that the expression allows, at or after c. Both minute and c are local times as numbers, see shown. ok is
-// false if no such minute is within the horizon.
+// The method `match` returns the first minute that the expression allows, at or after c. Both `minute` and c are local times as numbers, see the
+// function `shown`. The result ok is false if no such minute is within the horizon.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()
