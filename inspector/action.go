@@ -37,7 +37,7 @@ type (
 		// Nodes are the nodes at which the redrive begins; empty means all nodes that failed, were aborted or were cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
-		// If DespiteHandlers is set, the redrive repeats even failures that nodes have handled, for example by a refund.
+		// If DespiteHandlers is set, the redrive repeats even failures that other nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 		// If Compensations is set, no node runs again: "repeat" repeats failed compensations, and "by_hand" says that an operator has
 		// undone the nodes' effects by hand. Then Nodes lists the nodes with these compensations; empty means all nodes whose
@@ -124,7 +124,7 @@ func (c *call) write() error {
 }
 
 // accept reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key.
-// The bool is true if the key is new.
+// The result `first` is true if the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -142,7 +142,8 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a request with a kept response does not need the run, which may be unknown by now
+	// A repeated request gets the kept response even if the run is unknown by now.
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) {
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -186,7 +187,9 @@ func (c *call) faultOf(err error) *fault {
 		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
 	}
 	f := faultOf(err)
-	if own := (*fault)(nil); !errors.As(err, &own) { // hide the text: a function of the host may have written it, even if the error wraps an error of package kahn
+	// A function of the host may have written the text of err, even if err wraps an error of package kahn. So clients that may not ViewData get
+	// a fixed text instead.
+	if own := (*fault)(nil); !errors.As(err, &own) {
 		if f.Message = c.shownError("", err); f.Message == "" {
 			f.Message = text(refusalOf(err).match)
 		}
@@ -368,7 +371,7 @@ func (c *call) signal() (any, error) {
 	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		if res.Decision.ID == d.ID {
-			return accepted, nil // the client has sent this request before, and that time it was the answer
+			return accepted, nil // the node's answer came from an earlier copy of this request
 		}
 		return nil, c.wasAnswered(path, res.Decision)
 	}
@@ -509,7 +512,7 @@ func (c *call) retry() (any, error) {
 	return accepted, c.live().RetryNow(c.query.text("path"))
 }
 
-// The function `despite` returns the options of a redrive or a fork that may repeat handled failures.
+// The function `despite` returns the option kahn.DespiteHandlers if the parameter is true, and no options otherwise.
 func despite(handlers bool) []kahn.Option {
 	if handlers {
 		return []kahn.Option{kahn.DespiteHandlers}

@@ -29,7 +29,7 @@ func (row *runRow) addForecast(run *kahn.Run) {
 	}
 }
 
-// lateBy returns by how much the steps of a run exceed their estimates, or nil if no step does.
+// lateBy returns the longest time by which a running step exceeds its estimate, or nil if no step does.
 func lateBy(f kahn.Forecast) *float64 {
 	if f.Late == 0 {
 		return nil
@@ -52,8 +52,8 @@ func estimateOf(run subject, path string) (time.Duration, bool) {
 	return live.Estimate(path)
 }
 
-// lateIn returns the time until a running node is late; the time is negative if the node is late already. ok is false if the node does not run,
-// or has no estimate.
+// lateIn returns how long it takes until a running node counts as late; this is negative if the node is late already. The result `ok` is false if the
+// node does not run, or has no estimate.
 func lateIn(run subject, n kahn.NodeResult) (in time.Duration, ok bool) {
 	if n.Status != kahn.Running || over(run) {
 		return 0, false
@@ -66,7 +66,7 @@ func lateIn(run subject, n kahn.NodeResult) (in time.Duration, ok bool) {
 	return lateAfter(estimate) - time.Since(tries[len(tries)-1].Start), true
 }
 
-// addLateness sets the field Late of each running attempt: the time at which the attempt's node is late.
+// addLateness sets the field Late of each running attempt: the time from which the attempt's node counts as late.
 func addLateness(run subject, spans []span) {
 	for i := range spans {
 		x := &spans[i]

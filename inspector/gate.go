@@ -12,14 +12,15 @@ import (
 // This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values on which the person
 // decides.
 
-// opposites maps a word to its opposite. If the gate accepts the opposite, the page offers it as a further answer, unless a word that the gate
-// declares already means the same. For example, a gate whose only edge is labelled "approved" can be rejected, too.
+// opposites maps a word to its opposite. If a gate declares only one word, and also accepts the opposite of this word, the page offers both as
+// answers. For example, a gate whose only edge is labelled "approved" can be rejected, too.
 var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }
 
-// The method `offered` selects the answers to offer for a gate from the accepted answers. These are the words that the graph declares and their
-// opposites, without synonyms of these words. If the gate's plan is unknown, offered returns all accepted answers.
+// The method `offered` selects the answers to offer for a gate from the accepted answers. These are the words that the graph declares. If there is
+// only one, its opposite is offered, too. Synonyms of these words are left out. If there are no such words, or the gate's plan is unknown, all
+// accepted answers are offered.
 func (c *call) offered(at place, accepted []string) []string {
 	if at.plan == nil {
 		return accepted

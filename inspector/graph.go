@@ -248,8 +248,8 @@ type stateReply struct {
 	Status string `json:"status"`
 	// Attempts is the number of attempts of each node with more than one attempt. The key is the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
-	// Late contains, for running nodes, the milliseconds until the node is late. The key is the node's index in Status. The number is negative if the
-	// node is late already. Late has only nodes with an estimate, so it is empty for a stored run.
+	// Late contains, for running nodes, the milliseconds until the node counts as late. The key is the node's index in Status. The number is negative
+	// if the node is late already. Late has only nodes with an estimate, so it is empty for a stored run.
 	Late map[int]float64 `json:"late_in_ms,omitempty"`
 	// Insides counts the nodes inside each composite that has begun. The key is the composite's index in Status.
 	Insides map[int]insideCounts `json:"insides"`
@@ -327,8 +327,9 @@ type nodeRow struct {
 	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
 	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
 	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
-	SlotOf   string      `json:"slot_of,omitempty"`     // in a list: for a ready node of the run's graph, a group of the node that has no free slot
-	Error    string      `json:"error,omitempty"`       // the first line of the error
+	// SlotOf is set only in a list, and only for a ready node of the run's graph: it is a group to which the node belongs and which has no free slot.
+	SlotOf string `json:"slot_of,omitempty"`
+	Error  string `json:"error,omitempty"` // the first line of the error
 }
 
 type nodesReply struct {

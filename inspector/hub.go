@@ -408,7 +408,7 @@ func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // Idle or Ready: the event does not say whether the node's predecessors have ended
+	case event.NodeInvalidated: // the node is Idle or Ready now; the event does not say whether its predecessors have ended
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

@@ -7,14 +7,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// lead says to which nodes an answer of a gate leads, a failure of the gate, or a label of a condition that follows the gate.
+// lead says to which nodes the graph leads after an answer of a gate, after a failure of the gate, or after an answer of a condition that follows the
+// gate.
 type lead struct {
-	Answer string   `json:"answer,omitempty"` // empty without On: any answer
+	Answer string   `json:"answer,omitempty"` // the answer; if On and Answer are empty: any answer
 	On     string   `json:"on,omitempty"`     // instead of an answer: failure, or always
-	By     string   `json:"by,omitempty"`     // the path of the condition that decides, if this is not the gate
+	By     string   `json:"by,omitempty"`     // the path of the condition that gives the answer; empty if the gate itself gives it
 	To     []string `json:"to,omitempty"`     // the paths of the first few nodes
 	More   int      `json:"more,omitempty"`   // the number of further nodes
-	// Skips are, for an answer that leads to no node, the paths of the first nodes that are skipped because they need another answer.
+	// If the answer leads to no node, Skips are the paths of the first nodes that are skipped because they need another answer.
 	Skips []string `json:"skips,omitempty"`
 }
 
@@ -31,8 +32,8 @@ func onDeadline(at place) string {
 	return "fail"
 }
 
-// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer of a deadline, and for a failure. If the gate
-// itself does not decide, leadsOf adds the branches of the conditions that follow it.
+// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer of a deadline, and for a failure. If an
+// edge without a label leads from the gate to a condition, leadsOf adds the branches of that condition.
 func (c *call) leadsOf(at place, g gate) (list []lead) {
 	if n := at.node(); n.Kind != kahn.KindGate || n.Do != nil {
 		return nil

@@ -334,14 +334,14 @@ func completed(p event.Completion) string {
 	return "completed: " + strings.Join(p.Labels, ", ")
 }
 
-// The method `waited` says how long a gate waited before it completed in the event e, if one of the preceding events says when the gate asked. Each
-// call reads windows of events for mostWaits gates only.
+// The method `waited` gets the event e with which a gate completed. It returns a text that says how long the gate had waited, if one of the preceding
+// events says when the gate began to wait. For one request, it reads the preceding events of at most mostWaits gates.
 func (c *call) waited(e kahn.Event) string {
 	if c.waits++; c.waits > mostWaits {
 		return ""
 	}
 	var asked time.Time
-	var failed error // the line then lacks the time
+	var failed error // not used: if the events cannot be read, the line lacks the time
 	for x := range reached(c.r.Context(), c.target, e.ID-min(e.ID, scanWindow), e.ID-1, &failed) {
 		if x.Type == event.NodeSuspended && x.Path == e.Path {
 			asked = x.Time
@@ -365,7 +365,8 @@ func (c *call) endLine(e kahn.Event, p event.RunEnd) string {
 	if p.Degraded {
 		line += ", degraded"
 	}
-	if _, last := c.target.EventRange(); e.ID == last { // after a redrive, the nodes no longer have the errors of an earlier end
+	// Only the last end of the run gets its cause, since after a redrive the nodes no longer have the errors of an earlier end.
+	if _, last := c.target.EventRange(); e.ID == last {
 		line += c.endCause(p)
 	}
 	return joined(line, p.Request.String())
@@ -446,7 +447,7 @@ type span struct {
 	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
 	Status  string  `json:"status"`
 	ID      uint64  `json:"id"` // the id of the event that started the span
-	// Late is the time at which the node is late. It is set only if the node runs and has an estimate.
+	// Late is the time from which the node counts as late. It is set only if the node runs and has an estimate.
 	Late *float64 `json:"late_ms,omitempty"`
 }
 

@@ -164,8 +164,8 @@ func (c *call) groupSlots(names []string) (list []groupSlots) {
 	return list
 }
 
-// fullGroup returns a group of a node that has no free slot, or "" if there is none, or if that is not known. full contains the answers for the
-// groups that were looked at before.
+// fullGroup returns a group to which a node belongs and which has no free slot. It returns "" if there is no such group, or if that is not known. The
+// map `full` caches, for each group, whether the group has no free slot.
 func (c *call) fullGroup(id string, full map[string]bool) string {
 	plan := c.target.Plan()
 	if plan == nil {
@@ -186,7 +186,7 @@ func (c *call) fullGroup(id string, full map[string]bool) string {
 	return ""
 }
 
-// running counts the members of a group that run. ok is false if a composite runs, in which there may be members.
+// The function `running` counts the running members of a group. The result `ok` is false if a composite runs, because it may contain further members.
 func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
 	for res := range run.Nodes() {
 		ref, known := plan.Ref(res.ID)

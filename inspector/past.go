@@ -37,7 +37,7 @@ func (c *call) withPast() subject {
 		return err
 	})
 	if err != nil {
-		if !errors.Is(err, kahn.ErrUnknownRun) { // otherwise the run is not stored
+		if !errors.Is(err, kahn.ErrUnknownRun) { // ErrUnknownRun is no fault of the store: the run is not stored
 			_ = c.h.storeFault(c.r.Context(), err) // called for its side effect, a record in the log
 		}
 		return c.target

@@ -65,7 +65,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		}
 		return requested, err
 	}
-	// The request to cancel has made the run due, even if the run was created for a later time.
+	// The run has not begun, so the request is one to cancel. It has made the run due, even if the run was created for a later time. So this process
+	// may be able to perform the run now.
 	if err = d.perform(); cannotPerform(err) {
 		return requested, nil
 	}
@@ -130,7 +131,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	defer cancel()
 	defer c.h.changed(run)
 	err := c.h.contain(c.r, "Store.Post", func() error {
-		_, err := inbox.Post(ctx, run, q) // Post does nothing if the store has a request with this id, which means that the client has repeated the action with the same key
+		// If the client has repeated the action with the same key, the store already has the request under this id, and Post does nothing.
+		_, err := inbox.Post(ctx, run, q)
 		return err
 	})
 	switch {

@@ -147,7 +147,7 @@ type call struct {
 	target subject   // the run that the query names; nil if the query names no run
 	who    *string   // who makes the request; nil until Actor is called
 	edges  adjacency // for gates: the edges of the plans that were read; nil otherwise
-	looked looked    // for a list of gates: the graphs that were found inside composites; nil otherwise
+	looked looked    // for a list of gates or a preview: the graphs that were found inside composites; nil otherwise
 	waits  int       // for a log: how many gates' waits were looked up
 	data   *bool     // whether the client may ViewData; nil until Authorize is called with ViewData
 }

@@ -81,8 +81,8 @@ type runRow struct {
 	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
 	// left.
 	Late *float64 `json:"late_ms,omitempty"`
-	// LateNode is the path of the step that exceeds its estimate by Late, and LateLabel is the step's label. LateEstimate is the estimate, if it is
-	// the step's own.
+	// LateNode is the path of the step that exceeds its estimate by Late, and LateLabel is the step's label. LateEstimate is the step's estimate, or
+	// nil if Run.Estimate does not know it.
 	LateNode     string   `json:"late_node,omitempty"`
 	LateLabel    string   `json:"late_label,omitempty"`
 	LateEstimate *float64 `json:"late_estimate_ms,omitempty"`
@@ -141,7 +141,7 @@ type runsReply struct {
 
 // arrival is a run and its place in the list, which is sorted by rank, time of arrival and id.
 type arrival struct {
-	rank int // from 0 to 9; 0 unless runs in trouble come first
+	rank int // the result of troubleOf if the list begins with runs in trouble; otherwise 0
 	at   time.Time
 	id   string
 	run  *kahn.Run
@@ -364,7 +364,8 @@ type runningNode struct {
 	Label string `json:"label,omitempty"`
 }
 
-// mostLooked bounds the nodes of a graph in which addRunning looks for a running node, since each row of the list costs this time again and again.
+// If a graph has more than mostLooked nodes, addRunning does not look for a running node. Otherwise a list with large graphs would take too long,
+// since addRunning is called again for each row whenever a client reads the list.
 const mostLooked = 1_000
 
 // addRunning adds the first running node of a run.

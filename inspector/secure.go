@@ -94,8 +94,8 @@ func loopbackName(host string) bool {
 
 // The function `below` returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the
 // mount is missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern
-// or a part of it. Around the ServeMux, it removes a prefix that stands before the pattern. below cannot always tell where the StripPrefix is. It
-// first assumes a StripPrefix inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
+// or a part of it. Around the ServeMux, it removes a prefix that stands before the pattern. The function cannot always tell where the StripPrefix
+// is. It first assumes a StripPrefix inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

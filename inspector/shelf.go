@@ -43,7 +43,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 		if s.loads == nil {
 			s.loads = map[string]*loading{}
 		}
-		if len(s.loads) < mostLoads { // if there are too many loads, this one is not shared: each request loads the run for itself
+		// If the shelf has mostLoads loads already, this load is not shared: each request loads the run for itself.
+		if len(s.loads) < mostLoads {
 			s.loads[id] = x
 		}
 		s.mu.Unlock()
@@ -79,7 +80,7 @@ func (h *handler) load(ctx context.Context, id string, x *loading) {
 	}
 }
 
-// forget removes a run from the shelf.
+// forget removes a run from the shelf. If x is not nil, forget does so only if the shelf still has the load x.
 func (s *shelf) forget(id string, x *loading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,8 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // if there is a next page, the run may be on it, so the store has counted the run
+			// If the store has a next page, the run may be on that page: then it is included in the store's number already.
+			if add(t); page.Next == "" {
 				reply.Failed++
 			}
 		}

@@ -95,8 +95,10 @@ func typeName(v any) string {
 }
 
 const (
-	mostDepth = 10_000     // maximum nesting of an encoded value, because package json needs stack for each level
-	mostParts = 10_000_000 // maximum number of elements, members and pointers. A small value may have many parts, because JSON repeats parts that values share
+	mostDepth = 10_000 // maximum nesting of an encoded value, because package json needs stack for each level
+	// mostParts is the maximum number of elements, members and pointers of an encoded value. A value that needs little memory may have many parts,
+	// because JSON repeats a part for each pointer to it.
+	mostParts = 10_000_000
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()

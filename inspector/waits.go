@@ -16,7 +16,9 @@ import (
 type waits struct {
 	mu   sync.Mutex
 	turn chan struct{} // closed when the loads in flight have ended; nil if there are none
-	keep time.Duration // how long results are valid: ten times as long as the last loads took, so that loading takes at most a tenth of the time
+	// keep is ten times as long as the last loads took. Results are valid for this time, but at least for waitTime. So the handler spends at most about
+	// a tenth of its time on loading.
+	keep time.Duration
 	runs map[string]restingRun
 }
 
@@ -153,7 +155,9 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 
 // restingOf returns the waits of a stored run, without a reference to the run itself.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool), edges: adjacency{}, looked: looked{}} // requests with different permissions share the cache, so the waits must not contain values, and the field data is false
+	// Clients with different permissions share the cache. So the field `data` is false, and the cached gates contain no values. For each client,
+	// addResting adds the values that this client may see.
+	in := call{h: h, target: s, data: new(bool), edges: adjacency{}, looked: looked{}}
 	for _, wait := range s.Waiting() {
 		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, bases: in.basesOf(wait.Node), answered: s.posted(wait.Node) != nil})
 	}

@@ -231,7 +231,7 @@ type forkBody struct {
 	ID string `json:"id,omitempty"`
 	// Nodes are the nodes that run again, besides the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
-	// Inputs are all inputs of the new run, by name; if missing, it gets the inputs of the old run.
+	// Inputs are all inputs of the new run, by name; if missing, the new run gets the inputs of the old run.
 	Inputs json.RawMessage `json:"inputs,omitempty"`
 	// DespiteHandlers allows the fork to repeat nodes whose failures other nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
