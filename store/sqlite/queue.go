@@ -22,8 +22,8 @@ var (
 
 // partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
 // Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
-// next, so its time does not grow with the number of runs in a part. %s is the time. The argument has the queues in JSON, each as an array of the workflow
-// and the plan. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends.
+// next, so its time does not grow with the number of runs in a part. %s is the time. The argument has the queues in JSON, each as an array of the
+// workflow and the plan. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -71,8 +71,8 @@ type part struct {
 }
 
 // readParts reads the parts of the queues, and leaves out the parts whose keys are in q.Full. It returns the parts that have a due run, in the order of
-// the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database, and "next" is
-// the time at which the first run of the parts without a due run becomes due.
+// the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database,
+// and "next" is the time at which the first run of the parts without a due run becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {

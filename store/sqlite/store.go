@@ -347,8 +347,8 @@ func fileDSN(path, mode string) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }
 
-// maxValue is how many bytes a value may have. It is below the 1,000,000,000 bytes that SQLite takes in one row, so that the other columns of the row fit,
-// too.
+// maxValue is how many bytes a value may have. It is below the 1,000,000,000 bytes that SQLite takes in one row, so that the other columns of the row
+// fit, too.
 const maxValue = 900_000_000
 
 // CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or of more than [Options].MaxBytes if that
