@@ -24,7 +24,7 @@ type commit struct {
 	// The fields below are set while the commit is performed.
 	run   *run
 	stage *stage
-	apart bool     // the commit ends the run and needs its own statement, because other runs await the end or another transaction has locked the run
+	apart bool     // a statement has left out the commit: a row was locked, or the commit ends a run that others await
 	told  []string // the runs to which the commit has posted answers
 	blobs []string // the keys of the blobs to which the commit refers
 }
@@ -48,7 +48,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 // maxMessage is how many bytes of data a statement may have. A message to the server must be smaller than 1 GB.
 const maxMessage = 900_000_000
 
-// checkSize refuses a commit with a statement that would be too large. Nodes and events can be written in parts, so checkSize compares the
+// checkSize refuses a commit if one of its statements would be too large. Nodes and events can be written in parts, so checkSize compares the
 // largest row of a node, of an event or of the run with the limit.
 func checkSize(c *store.Commit) error {
 	size := 100 + len(c.Run)
@@ -221,7 +221,8 @@ type rowsOfRuns struct {
 }
 
 // execute writes staged commits. Its statement has the parts that the parameter "parts" contains, and the parts that the commits need. It returns two
-// sets of run numbers: the runs whose commits were written, and the runs whose commits were left out because another transaction had locked the run.
+// sets of run numbers. The set "written" has the runs whose commits were written. The set "locked" has the runs whose commits were left out because
+// another transaction had locked the run, or because the commit ends a run that others await.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows
@@ -279,7 +280,7 @@ func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written
 	return written, locked, err
 }
 
-// numbers executes a statement that returns numbers of runs.
+// The method `numbers` executes a statement that returns numbers of runs.
 func (s *Store) numbers(db queryer, text string, args ...any) (map[int64]bool, error) {
 	found := map[int64]bool{}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)

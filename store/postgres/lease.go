@@ -16,7 +16,7 @@ type acquisition struct {
 	owner  string
 	ttl    time.Duration
 	key    *string // the key in whose turn the run is acquired, nil for none
-	run    *run    // nil if another owner has the lease
+	run    *run    // nil if the run was not acquired, see whoHolds
 	stored *store.Run
 	err    error // set if the run's row cannot be read
 }
@@ -45,7 +45,7 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 	return s.acquired(ctx, c)
 }
 
-// acquired completes a call of Acquire whose statement was executed.
+// The method `acquired` completes a call of Acquire or AcquireTurn, after the statement of the call was executed.
 func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	r := c.arg.run
 	if r == nil {
@@ -85,8 +85,8 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return c.arg.run.lease, c.arg.stored, nil
 }
 
-// acquireWithin acquires a run of a key that has a bound. It waits for the key in a separate statement, so that the next statement sees the leases
-// that other processes have taken meanwhile.
+// acquireWithin acquires a run of a key that has a bound. It waits for the advisory lock of the key in a separate statement, so that the next statement
+// sees the leases that other processes have taken meanwhile.
 func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
 	if err := checkTexts(c.run, c.arg.owner); err != nil {
 		return err
@@ -195,7 +195,7 @@ func microseconds(d time.Duration) int64 {
 	return us
 }
 
-// renewal holds the arguments and results of a call of Renew or Release.
+// renewal holds the arguments of a call of Renew or Release.
 type renewal struct {
 	lease   store.Lease
 	ttl     time.Duration
@@ -255,8 +255,9 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If it could not change some of the
-// leases, it also returns the runs whose leases have not expired. Their rows are locked by other transactions.
+// changeLeases renews or releases leases in one statement. The result "done" has the runs whose leases it has changed. If it
+// could not change some of the leases, the result "lasting" has the runs whose leases have not expired. If a run is in "lasting" but not in "done",
+// another transaction had locked the row of the run.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil
@@ -290,7 +291,7 @@ func (s *Store) releaseAll() error {
 	return err
 }
 
-// refused returns the error for a lease that was not renewed.
+// The method `refused` returns the error for a lease that was not renewed.
 func (s *Store) refused(l store.Lease) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()

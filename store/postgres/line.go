@@ -55,7 +55,7 @@ type line[T any] struct {
 	closed  bool
 }
 
-// do performs a call. If the context ends while the call waits in the line, do withdraws the call. If the context ends while the call is
+// The method `do` performs a call. If the context ends while the call waits in the line, do withdraws the call. If the context ends while the call is
 // performed, the effect of the call is unknown.
 func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 	if err := ctx.Err(); err != nil {
@@ -101,8 +101,8 @@ func (l *line[T]) work() {
 	}
 }
 
-// pause returns a call to the line after a pause, and reports true. It reports false if the call has waited for as long as a statement may
-// take.
+// pause reports whether a call may be tried again. If so, a goroutine returns the call to the line after c.pause. The result is false if the call has
+// waited for as long as a statement may take.
 func (l *line[T]) pause(c *call[T]) bool {
 	now := time.Now()
 	if c.until.IsZero() {
@@ -137,8 +137,7 @@ func (l *line[T]) comeBack(c *call[T]) {
 	}
 }
 
-// take takes the next batch out of the line: the first calls, but only the first call of each run. If no call waits, the line is no longer
-// busy.
+// take takes the next batch out of the line: the first calls, but only the first call of each run. If the batch is empty, the line is no longer busy.
 func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

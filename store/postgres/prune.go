@@ -46,8 +46,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneText returns the statement that removes the next runs. It leaves out each run that a concurrent statement acquires. It recognises such a run
-// because the row is locked, or has a new epoch once pruneText's statement has locked it.
+// pruneText returns the statement that removes the next runs. The statement leaves out each run that a concurrent statement acquires: the row of such a
+// run is still locked, or has a new epoch when this statement locks it.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
 	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken
@@ -80,7 +80,7 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 	return pruned, err
 }
 
-// sweep removes the blobs to which only pruned runs referred.
+// sweep removes the blobs to which only pruned or replaced runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
 	// Forget the blobs to which other runs still refer. The removal of the last of these runs will record the blob again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"

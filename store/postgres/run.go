@@ -17,7 +17,7 @@ func (s *Store) remember(r *run) {
 	s.held[r.lease.Run] = r
 }
 
-// known returns the remembered state of the run of a lease, nil if there is none.
+// The method `known` returns the remembered state of the run of a lease, nil if there is none.
 func (s *Store) known(l store.Lease) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *run) read(n *nodeRow, stored *store.Run) error {
 	return nil
 }
 
-// about adds the name of the call and the run's id to an error.
+// The function `about` adds the name of the call and the run's id to an error.
 func about(call, id string, err error) error {
 	if err == nil {
 		return nil

@@ -57,9 +57,9 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. The statement leaves out a run whose row another transaction has locked, and a run whose
-// lease is not valid. The stored sequence must be one below the commit's, and the requests that the commit answers must have been posted. The
-// statement writes the other runs and their nodes, and returns the numbers of these runs.
+// commitText returns the statement of a batch of commits. The statement leaves out a run if another transaction has locked its row, if the lease is not
+// valid, if the stored sequence is not one below the commit's, or if a request that the commit answers was not posted. Without withAwaits it also leaves
+// out the end of a run that others await. The statement writes the other runs and their nodes, and returns the numbers of these runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement does not depend on the planner's choices.
 // LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The argument of LIMIT is the number of rows. With it the estimates
@@ -78,7 +78,7 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
-	if parts&withAwaits == 0 { // a statement without awaits posts no answers, so it must not end a run that others await
+	if parts&withAwaits == 0 { // the transaction of such a statement posts no answers, so the statement must not end a run that others await
 		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
 	}
 	if parts&withAnswers != 0 {
@@ -126,13 +126,13 @@ answers AS (UPDATE $S.requests q SET answer = a.answer FROM ` + answers + ` JOIN
 	return text + "\nSELECT run FROM written"
 }
 
-// fits returns the condition under which a commit w applies to the run r.
+// The function `fits` returns the condition under which a commit w applies to the run r.
 func fits() string {
 	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
 }
 
-// fittingText returns the statement that finds the commits that apply to their runs, see fits. If commitText has left out such a commit,
-// the run was locked.
+// fittingText returns the statement that finds the commits that apply to their runs, see fits. If the statement of commitText
+// has left out such a commit, another transaction had locked the run, or the commit ends a run that others await.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
 	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"
