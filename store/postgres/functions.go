@@ -27,9 +27,9 @@ func Functions(schema string) string {
 	return within(schema, serverNow, text)
 }
 
-// functionsText returns functions that do what PostTx does. In each function a separate statement locks the run, so that the next statement
-// sees the requests that other transactions have posted meanwhile. jsonb cannot represent the character U+0000. So if a posted request has this
-// character, posting it again is recognised only if actor and comment are equal, too.
+// functionsText returns the statements of Functions. The function post_request does what PostTx does. In this function a separate statement locks the
+// run, so that the next statement sees the requests that other transactions have posted meanwhile. jsonb cannot represent the character U+0000. So if
+// a posted request has this character, posting it again is recognised only if actor and comment are equal, too.
 func functionsText() string {
 	return `
 CREATE OR REPLACE FUNCTION $S.same_request(a json, b json) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $TAG BEGIN

@@ -18,9 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the expression for the WakeAt of a run. This is the time in the column "wake". If the run has begun and has a waiting request, it is
-// the time of the post if that is earlier. A waiting cancel counts even before the run has begun. The expression finds out from the status whether
-// the run has begun, since the column "sequence" changes with each commit and so must not be in an index.
+// wakesAt is the expression for the WakeAt of a run: the time in the column "wake" or, while a request waits, the time in the column "since" if that
+// is earlier. Before the run has begun, requests count only if there was a cancel. The expression finds out from the status whether the run has
+// begun, since the column "sequence" changes with each commit and so must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows holds answers to requests, one slice for each column.
@@ -48,8 +48,8 @@ func lastTaken(c *store.Commit) *int64 {
 }
 
 // postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether the statement
-// has written the new request. The third column is NULL if nothing was written, since pg_notify is called only for a written request. Posts for
-// one run wait for one another. If two concurrent posts have the same id, they collide, and one of them repeats the statement.
+// has written the new request. The third column is true if the statement has called pg_notify, which it does only for a written request. Posts for one
+// run wait for one another. If two concurrent posts have the same id, they collide, and one of them repeats the statement.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
@@ -227,10 +227,10 @@ type lookout struct {
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. The
-// requests that it posts may become visible only later, so the next look begins with them. allWaiting finds all runs with waiting requests, by an
-// index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has posted a waiting request, and the runs with
-// waiting requests among the ids $2.
+// These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. Its
+// requests may become visible only after this look, so the next look asks for the requests of this transaction and of all later ones. allWaiting
+// finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has
+// posted a waiting request, and the runs with waiting requests among the ids $2.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
@@ -260,8 +260,8 @@ func (l *lookout) look(ctx context.Context, asked notify.Question) (found []noti
 	return found, false, err
 }
 
-// The listener pauses between minListenPause and maxListenPause before it connects again. It checks after listenAlive without a notification whether
-// its connection is alive.
+// Before the listener connects again, it pauses for at least minListenPause and at most maxListenPause. When it has received no notification for
+// listenAlive, it checks whether its connection is alive.
 const (
 	minListenPause = 100 * time.Millisecond
 	maxListenPause = 5 * time.Second

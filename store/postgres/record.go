@@ -245,6 +245,6 @@ func labelsText(labels map[string]string) *string {
 	if len(labels) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(labels) // texts never fail
+	text, _ := json.Marshal(labels) // Marshal returns no error for texts
 	return orNull(string(text))
 }

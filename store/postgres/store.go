@@ -29,11 +29,11 @@
 // # Errors
 //
 // A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the call
-// until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable] are
-// permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this package has not written
-// ([ErrDamaged]). An error that matches [store.ErrRejected] means that the store cannot keep the data. A value may have 250,000,000 bytes. A run's
-// id, an owner, a process or the name of a workflow may have 1,000 bytes, and the hash of a plan 600. Ids, labels and names must be UTF-8 without the
-// character U+0000. Values may have any bytes.
+// until the lease runs out. If the answer to a commit was lost, the store recognises the repeated commit by its sequence. Errors that match
+// [store.ErrUnusable] are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this
+// package has not written ([ErrDamaged]). An error that matches [store.ErrRejected] means that the store cannot keep the data. A value may have
+// 250,000,000 bytes. A run's id, an owner, a process or the name of a workflow may have 1,000 bytes, and the hash of a plan 600. Ids, labels and
+// names must be UTF-8 without the character U+0000. Values may have any bytes.
 //
 // # Time
 //
@@ -88,10 +88,11 @@ const DefaultSchema = "kahn"
 // DefaultTimeout is how long a statement may take.
 const DefaultTimeout = 10 * time.Second
 
-// maxName is how many bytes a name may have. The server truncates a longer name.
+// maxName is how many bytes the name of a schema may have. The server truncates a longer name.
 const maxName = 63
 
-// serverNow reads the clock of the server. The clock advances while a statement waits for a lock.
+// serverNow is the SQL expression for the current time of the server. Its value also advances within a statement, for example while the statement waits
+// for a lock.
 const serverNow = "clock_timestamp()"
 
 // Options are the options of [Open]. The zero value is right for most programs.
@@ -122,7 +123,7 @@ type Store struct {
 	requests      notify.Poller      // looks for runs that have requests
 	stopListening context.CancelFunc // nil if the store does not listen
 
-	workers  sync.WaitGroup // Close waits for these: the goroutines of the lines, and the calls of Acquire
+	workers  sync.WaitGroup // Close waits for these: the goroutines of the lines, the listener, and the calls of Acquire and AcquireTurn
 	commits  line[*commit]
 	acquires line[*acquisition]
 	renewals line[renewal]
@@ -232,7 +233,7 @@ func rowsOf(ctx context.Context, db queryer, text string, args []any, f func(row
 	return describe(rows.Err())
 }
 
-// do executes a statement over the pool, within the timeout, and calls f for each row.
+// The method `do` executes a statement over the pool, within the timeout, and calls f for each row.
 func (s *Store) do(ctx context.Context, text string, args []any, f func(rows pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
