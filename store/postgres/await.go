@@ -18,9 +18,9 @@ import (
 // "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. Because of the following
 // rules, at least one of two concurrent commits reads what the other has written:
 //
-//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement for a
-//     batch of commits does not end a marked run, see commitText. Only executeParts writes such an end, and answers the awaits
-//     in later statements.
+//   - A commit that begins to await another run locks the row of its own run first, and then the row of the awaited run, which it
+//     marks as awaited. The statement for a batch of commits does not end a marked run, see commitText. Only executeParts writes
+//     such an end, and answers the awaits in later statements.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle reads all
 //     other waits of the cycle.
 //   - The only lock for which a commit waits is the advisory lock, which the commit takes before it locks any row. If another transaction has
@@ -28,7 +28,7 @@ import (
 
 var _ store.Awaiter = (*Store)(nil)
 
-// lockAwaits waits for the other commits that begin waits.
+// lockAwaits takes the advisory lock if the commit begins a wait. For the lock it waits until the other commits that begin waits have ended.
 func (p *parts) lockAwaits(list []store.Await) {
 	if slices.ContainsFunc(list, func(a store.Await) bool { return a.Run != "" }) {
 		p.exec("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", channel(p.s.schema))

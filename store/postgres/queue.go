@@ -71,11 +71,11 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs,
-// it takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. The statement reads the parts of at most as
-// many keys as a page may have runs. Of each part it reads at most one run more than a page needs. Each row has the number of the latest turn of
-// its key, and the time until the run is due. Each row also says how many runs of a key the page has, and whether there are more keys. Each row
-// also says whether any unended run of the queues has a key, and whether any has a key or a priority.
+// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs, it
+// takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. The statement reads the parts of at most as many
+// keys as a page may have runs. Of each part it reads at most one run more than the page may have of a key. Each row has the number of the latest
+// turn of its key, and the time until the run is due. Each row also says how many runs of a key the page may have, and whether there are more keys.
+// Each row also says whether any unended run of the queues has a key, and whether any has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "
@@ -308,8 +308,8 @@ SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
 // Queues implements [store.QueueStore]. It reads an entry of an index for each run that has not ended.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) { return s.queues(ctx, false) }
 
-// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the runs in queues that no living process
-// performs.
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the number of runs in queues that no
+// living process serves.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, true)
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Migration is one step of the schema.
+// Migration leads from one version of the schema to the next.
 type Migration struct {
-	Version int    // from 1
+	Version int    // of the schema after the migration, from 1
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from a database without the schema to the tables of this version, in order. [Open] executes the steps
-// that are missing. The parameter "schema" is as in [Options].Schema; "" means [DefaultSchema].
+// Migrations returns the migrations that lead from a database without the schema to the tables of this version of the package, in order. [Open] executes
+// the migrations that the database has not had yet. The parameter "schema" is as in [Options].Schema; "" means [DefaultSchema].
 func Migrations(schema string) []Migration {
 	if schema == "" {
 		schema = DefaultSchema
@@ -27,8 +27,8 @@ func Migrations(schema string) []Migration {
 	return list
 }
 
-// within puts the name of the schema and the time into statements. It replaces all placeholders in one pass, since the name of the schema may
-// contain the text $S.
+// The function `within` puts the name of the schema and the time into statements. It replaces all placeholders in one pass, since the name of the
+// schema may contain the text $S.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
 	tag := "$do$" // the tag encloses SQL with the schema's name, so the name must not contain the tag
@@ -38,12 +38,12 @@ func within(schema, now, text string) string {
 	return strings.NewReplacer("$S", name, "$TAG", tag, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
-// migrations are the steps without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag of a quoted
-// text. A released step is never changed.
+// migrations holds the SQL of each Migration, without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag
+// of a quoted text. A released migration is never changed.
 //
-// Each commit writes the row of its run. So no index has a column that most commits change, and the pages of the tables runs and nodes have space for
-// the next version of a row. The renewal of a lease changes the column "expires", which is in the index runs_due. So each renewal adds an entry to
-// every index of runs. The rows of nodes refer to their run by its number, and are in the order in which they were first written.
+// Each commit writes the row of its run. So no index has a column that most commits change, and the pages of the tables "runs" and "nodes" have space
+// for the next version of a row. The renewal of a lease changes the column "expires", which is in the index runs_due. So each renewal adds an entry to
+// every index of the table "runs". The rows of nodes refer to their run by its number, and are in the order in which they were first written.
 var migrations = []string{`
 DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;

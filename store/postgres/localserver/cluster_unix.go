@@ -164,7 +164,7 @@ func (c *Cluster) Signal(s syscall.Signal) error {
 	return c.ended()
 }
 
-// ended waits for the end of the keeper, which ends with the server.
+// The method `ended` waits for the end of the keeper, which ends with the server.
 func (c *Cluster) ended() error {
 	if err := c.keeper.Wait(); !errors.As(err, new(*exec.ExitError)) { // the exit status of a stopped server does not matter
 		return err
