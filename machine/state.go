@@ -51,7 +51,7 @@ type stateQueues struct {
 
 // stateTally counts nodes and, for tests, edges.
 type stateTally struct {
-	left       int // nodes that are not terminal, except the end node
+	left       int // nodes that are not terminal, except the end node and, after AllowUndo, cleanup nodes: see leftOf
 	running    int // nodes that hold a slot
 	busy       int // nodes that run, retry or are being checked, with or without a slot
 	asleep     int // suspended nodes
@@ -81,14 +81,16 @@ type stateHolds struct {
 type setAside struct {
 	held  []Ref      // nodes that are in no queue because of the hold
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
-	again []Ref      // queued nodes that had started before, which may start during a hold of fresh nodes; empty if the run has no such holds
+	again []Ref      // nodes that were queued for a further attempt, and may start during a hold of fresh nodes; empty if the run has no such holds
 }
 
 // stateStops records the stops of the run and of single nodes.
 type stateStops struct {
-	stopped CauseKind   // why the whole run was stopped, or CauseNone
-	stops   StopSetup   // placed here to use the padding behind stopped
-	origins *originSets // nil until first needed; not a part of the aftermath, because a Result may set it without the lock while the last worker reads the aftermath
+	stopped CauseKind // why the whole run was stopped, or CauseNone
+	stops   StopSetup // placed here to use the padding behind stopped
+	// origins is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the last worker
+	// reads the aftermath.
+	origins *originSets
 	*aftermath
 }
 
@@ -104,7 +106,7 @@ type aftermath struct {
 	members      [][]Ref        // by group: its members; computed when the first group fails; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node ended or will end, see SetEpochs; nil unless a redrive has kept results of descendants
+	epochs []int // by Ref: the epoch in which the node ended or will end, see SetEpochs; nil unless a redrive has kept descendants of nodes that run again
 }
 
 var noAftermath aftermath
@@ -290,7 +292,9 @@ type Task struct {
 	// outcome with Settle. A gate that waits is settled with the same Token.
 	Gate bool
 
-	Returned bool // the nested run of a composite has ended, and a worker must conclude the composite
+	// Returned means that the nested run of a composite has ended, and that a worker must conclude the composite. Check is then set, too, but there is
+	// nothing to check.
+	Returned bool
 }
 
 // Outcome describes how an attempt ended.
@@ -590,7 +594,8 @@ func (s *Locked) Retry(t Token) error {
 	return nil
 }
 
-// MayRetry reports whether a node may get another attempt: neither the node nor its run is being stopped.
+// MayRetry reports whether a node may get another attempt: neither the node nor its run is being stopped. A stop of the run does not affect cleanup
+// nodes.
 func (s *Locked) MayRetry(r Ref) bool {
 	return s.words[r]&(WordStopping|WordDraining) == 0 && (s.stopped == CauseNone || s.net.facts[r].is(FlagCleanup))
 }

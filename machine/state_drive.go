@@ -44,11 +44,12 @@ func (st *State) Begin(r Ref) (Task, error) {
 
 // Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls the function `begin`
 // with each task, as soon as there is a task. This function reports the verdict of a check with [State.Checked], makes a gate wait with
-// [State.Suspend], or starts the node's call. The host reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, for
-// example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's call may already have ended.
+// [State.Suspend], or starts the node's call. When that call ends, the program reports its outcome with [State.Settle]. If a node is stopped or asked
+// to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's call may already have ended.
 //
-// Drive calls these functions one at a time, before the method of the State that causes the call returns. Both may call the State. After
-// [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
+// Drive calls `begin` and `abort` one at a time. The method of the State that made a task due, or stopped a node, usually returns only after this. But
+// if a callback of [State.Scope] is running, such as `begin`, Drive calls `begin` and `abort` after the callback. Both may call the State. After
+// [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
@@ -119,7 +120,7 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork counts the announcements, the stops and the calls to abort, so that the signals of WorkSignal and Drive change. The caller
+// noteWork counts the announcements, the stops and the calls that must be aborted, so that the signals of WorkSignal and Drive change. The caller
 // holds the State's lock and is about to release it. If an announcement is open and no task is left, noteWork closes it.
 func (o *observers) noteWork() {
 	s := o.st

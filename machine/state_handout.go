@@ -84,8 +84,8 @@ func (s *Locked) Answer() { s.announced = false }
 // IsAnnounced reports whether an announcement is open.
 func (s *Locked) IsAnnounced() bool { return s.announced }
 
-// HasNews reports whether the coordinator has more to do than its next task: changes to store or publish, attempts to stop, the end of the run,
-// tokens, or other runs.
+// HasNews reports whether the coordinator may have more to do than its next task: to store or publish changes, to stop running attempts or checks, to
+// end the run, to wait for tokens, or to give turns to other runs that share its limits.
 func (s *Locked) HasNews() bool {
 	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
 }
@@ -148,9 +148,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, being checked or being
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, runs, is being checked or is being
 // concluded, or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at all nodes. The argument `pausing`
-// is the number of running nodes that only wait until a given time.
+// is the number of running nodes that only wait, such as loops between two iterations. These do not count as work.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

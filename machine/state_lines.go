@@ -145,7 +145,7 @@ func (s *Locked) bunchOf(r Ref, token bool) *crowd {
 	return c
 }
 
-// crowdName returns the key under which bunchOf stores a crowd. All crowds have different names.
+// crowdName returns the name under which bunchOf stores a crowd in a map. All crowds have different names.
 func crowdName(key, groups []int32, token bool) []byte {
 	name := make([]byte, 2, 64)
 	if token {

@@ -8,7 +8,7 @@ import (
 
 // loserSearch is the state of the search for losers, which the State keeps from one decision to the next.
 type loserSearch struct {
-	wanted     []int32    // by Ref: the number of a node's first arcs that are known to lead to decided nodes
+	wanted     []int32    // by Ref: how many of the node's arcs, counted from the first, are known to lead to decided nodes
 	candidates ordset.Set // by Ref, in descending order; empty between calls
 }
 

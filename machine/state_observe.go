@@ -17,7 +17,7 @@ var ErrDriven = errors.New("the state is driven by a run")
 //
 // The signals lag behind State.words from the first noted transition (pending is true then) to the next publication. Meanwhile they show the
 // State as it was at the last publication, which is called the shown point. A signal that is created meanwhile also shows this point, because
-// undo contains the words of this point.
+// the field `undo` contains the words of this point.
 //
 // The State's lock guards every field unless a comment states otherwise.
 type observers struct {
@@ -288,7 +288,9 @@ func (o *observers) note(r Ref, was uint64) {
 	if o.due != nil && !o.closed {
 		o.noteAbort(r, was)
 	}
-	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node lacks wordObserved; its word changes only in the rollback after a store failure
+	// A node that was already terminal when it was first observed lacks wordObserved. The word of a terminal node changes only if a store refuses or
+	// loses the node's end.
+	if was&wordObserved != 0 || statusOf(was).Terminal() {
 		if n := o.nodes[r]; n != nil {
 			o.markDirty(n)
 		}
@@ -297,7 +299,8 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // if the status is Idle, the change only records that the join was blocked; the node may be Waiting
+	// A word with the status Idle does not show whether the node is Waiting. Such a change of a word usually records only that the join was blocked.
+	if to := viewOf(w).status; o.last != nil && to != Idle {
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
@@ -400,7 +403,7 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// Watch makes the State notify w of each status that node r enters. If r is NoRef, the State notifies w of the statuses of all nodes. It returns
+// Watch makes the State notify w of each status that node r enters. If r is NoRef, the State notifies w of the statuses of all nodes. The result is
 // the current status of each node, by Ref. The State keeps this slice up to date, and the caller must not write to it.
 func (s *Locked) Watch(r Ref, w Watcher) []Status {
 	o := s.observers()

@@ -18,7 +18,7 @@ const noOrigins originSet = -1 // the empty set; lower numbers are joins: see or
 type nodeOrigins struct {
 	set       originSet
 	state     originState
-	byRequest bool // a request stopped all origins
+	byRequest bool // every origin was stopped by a request
 }
 
 type originState uint8
@@ -36,8 +36,8 @@ type originSets struct {
 	opened   []Ref         // nodes in state originsOpen
 	badNodes int           // the State's badNodes when the sets were computed
 
-	final joins // the joins that can no longer change; as originSets they have the numbers -2, -4, ...
-	open  joins // the joins of nodes in state originsOpen; as originSets they have the numbers -3, -5, ...
+	final joins // the joins that can no longer change; as values of type originSet they have the numbers -2, -4, ...
+	open  joins // the joins of nodes in state originsOpen; as values of type originSet they have the numbers -3, -5, ...
 	known map[uint64]originSet
 
 	// The set that was written out last: see originNames.
@@ -80,7 +80,7 @@ func (x *originSets) parts(set originSet) []originSet {
 
 var originSeed = maphash.MakeSeed()
 
-// join returns the set that consists of the given sets. It sorts the slice parts in place.
+// join returns the set that consists of the given sets. It sorts the slice `parts` in place.
 func (x *originSets) join(parts []originSet, state originState) originSet {
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
@@ -109,9 +109,9 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	return set
 }
 
-// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of each victim (see Victim)
-// between the node and its origins. If all ancestors of the victim are terminal, originsOf visits these edges only once. Otherwise the result is
-// valid until another node goes bad.
+// originsOf returns the known origins of a bad node, and whether each of them was stopped by a request. It visits the in-edges of each victim (see
+// Victim) between the node and its origins. If all ancestors of a victim are terminal, the origins of the victim are kept, and later calls do not visit
+// its in-edges again. Otherwise the origins are valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {

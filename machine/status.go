@@ -62,7 +62,8 @@ func (s *Status) UnmarshalText(text []byte) error {
 // since Failed is terminal. A terminal status has no successor.
 //
 // Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, and a running node's step returns
-// Skip. Running becomes Ready again when the run is left.
+// Skip. Running becomes Ready again if the attempt is interrupted because the run is being left (see [Locked.Leave]), or if the result of the attempt
+// cannot be written to the store.
 var transitions = [statusCount]uint16{
 	Idle:      bits(Waiting, Ready, Skipped, Aborted, Failed, Cancelled),
 	Waiting:   bits(Ready, Skipped, Aborted, Failed, Cancelled),
@@ -110,8 +111,8 @@ func (s RunStatus) String() string { return runStatusNames.Name(s) }
 // MarshalText encodes the status as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (s RunStatus) MarshalText() ([]byte, error) { return runStatusNames.Text(s) }
 
-// UnmarshalText decodes a name, "succeeded", "error" or "canceled". The error matches [ErrBadValue] for
-// anything else.
+// UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error", "canceled"). The error matches [ErrBadValue] for
+// any other text.
 func (s *RunStatus) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "succeeded":
