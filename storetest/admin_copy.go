@@ -17,7 +17,7 @@ import (
 
 // inserted checks that the engine can continue a run that was inserted.
 func inserted(ctx context.Context, s store.Admin) error {
-	want := storedRun("r", 2) // storedRun returns a suspended run
+	want := storedRun("r", 2) // the run with this number is suspended
 	want.WakeAt = epoch.Add(time.Hour)
 	if err := s.Insert(ctx, want); err != nil {
 		return err
@@ -91,7 +91,8 @@ func insertBad(ctx context.Context, s store.Admin) error {
 	return expectError("Load afterwards", err, store.ErrUnknownRun)
 }
 
-// exported copies two runs to another store: a waiting run, which continues there, and a run that has ended, whose Result is read there.
+// exported copies a run twice. It copies the waiting run to a store in which the run then continues. After the run has ended there, it copies the run
+// to a third store, and reads the Result from that store.
 func exported(ctx context.Context, open func() store.Admin) error {
 	from, to := open(), open()
 	g := &kahn.Graph{Name: "copied"}

@@ -14,11 +14,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// epoch is when the first inserted run was created, and future is after the end of all runs.
+// epoch is when the run with the number 0 was created, see storedRun. future is a time after the ends of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// storedRun returns a run for Insert. The number i decides the fields of the run. The runs of all numbers together have all statuses, and every
-// combination of two workflows, parents and labels.
+// storedRun returns a run for Insert. The number i decides the fields of the run. Over all numbers, the runs have every status, and every
+// combination of workflow, parent and labels.
 func storedRun(id string, i int) *store.Run {
 	r := &store.Run{
 		ID: id, Created: epoch.Add(time.Duration(i) * time.Second), Sequence: 5, Record: record("run"), Status: machine.RunStatus(i % 6),

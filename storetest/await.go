@@ -382,8 +382,8 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits performs runs whose steps await other runs: a run that ends, a cancelled run, an unknown run, and their own run. Some of the
-// steps are inside a map.
+// engineAwaits performs a run whose steps await a run that completes, a cancelled run, an unknown run, and their own run. Some of the steps are
+// items of a map.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {
 		item, _ := step.Item()
@@ -400,7 +400,8 @@ func engineAwaits(ctx context.Context, s store.Awaiter) error {
 		case err != nil:
 			return nil, err
 		}
-		again, err := kahn.AwaitRun(ctx, "two") // the step awaits another run, and after that the first run again
+		// The same attempt awaits a second run. When that run has ended, the step is called again, and AwaitRun then returns both statuses.
+		again, err := kahn.AwaitRun(ctx, "two")
 		return first.String() + " " + again.String(), err
 	}
 	g := (&kahn.Graph{Name: "awaiting"}).Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "runs"}, Params: map[string]any{"runs": []any{"one", "nobody", "r"}}}, kahn.Node{ID: "two"})

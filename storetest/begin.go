@@ -33,9 +33,9 @@ func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 var errUndo = errors.New("the transaction is undone")
 
 // RunCreateTx tests a store that creates runs in the program's own transactions: the transaction stores both the run and the program's
-// writes, or neither. The function "place" inserts an order and creates the run in one transaction. If CreateTx returns an error, place
-// rolls the transaction back and returns the error. If the argument "fails" is not nil, place rolls the transaction back and returns this
-// error. The function "orders" returns how many orders there are.
+// writes, or neither. The function `place` inserts an order and creates the run in one transaction. If CreateTx returns an error, `place`
+// rolls the transaction back and returns the error. If the argument `fails` is not nil, `place` rolls the transaction back and returns this
+// error. The function `orders` returns how many orders there are.
 func RunCreateTx(t *testing.T, s store.Admin, place func(n store.NewRun, fails error) (created bool, err error), orders func() int) {
 	for i, row := range []struct {
 		id     string

@@ -19,7 +19,7 @@ var odd = []string{
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
 }
 
-// oddIDs: two ids of runs, nodes or owners are the same only if all their bytes are.
+// oddIDs: two ids of runs, nodes or owners are the same only if all their bytes are equal.
 func oddIDs(ctx context.Context, s store.Store) error {
 	for i, run := range odd {
 		lease, stored, err := s.Acquire(ctx, run, run, ttl)

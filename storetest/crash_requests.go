@@ -32,7 +32,7 @@ const (
 	askedIdle  = 3
 	cancelID   = "run"                  // the id and the comment of the request that cancels the run
 	askedToken = "answer"               // the token with which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // the least time for which the first process lives; doubled after each process that answered no request
+	askedLife  = 100 * time.Millisecond // how long a process serves at least; doubled after each process that answered no request
 )
 
 // askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same
@@ -71,7 +71,8 @@ func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	defer cancel(nil)
 	fmt.Println(servesAsked)
 	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(run string, _ store.Queue, err error) {
-		if run != "" && !errors.Is(err, kahn.ErrStore) { // ErrStore means that the process was slower than its lease
+		// ErrStore does not end the process: it means that the process was slower than its lease.
+		if run != "" && !errors.Is(err, kahn.ErrStore) {
 			cancel(err)
 		}
 	}})

@@ -87,8 +87,8 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog returns an error if LoadEvents, Load or readers do not return exactly the events whose ids lie between "first" and "last", both
-// included.
+// expectLog returns an error unless LoadEvents returns exactly the events whose ids lie between "first" and "last", both included, and Load returns
+// the id of the last of these events.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
@@ -550,7 +550,7 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	return logEvents(ctx, to, next, before.Sequence+1, before.LastEvent+1, before.LastEvent+1)
 }
 
-// engineEvents lets two processes, one after the other, perform a run. Meanwhile a reader follows the run.
+// engineEvents lets two processes, one after the other, perform a run. Then it compares the stored log with the events that OnEvent received.
 func engineEvents(ctx context.Context, s store.EventStore) error {
 	g := (&kahn.Graph{Name: "logged"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	step := func(_ context.Context, step *kahn.Step) (any, error) {

@@ -114,11 +114,12 @@ func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 // grantsWanted: a holder with many slots sees that another holder wants some. The other holder gets slots when the first holder gives them
 // back.
 func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
+	// If partsOf fails after a second or more, it is repeated, because the store may no longer count what a holder wanted so long ago.
 	for i := range 10 {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // the check failed, but it took more than a second, so the holder's wish may have expired: try again
+		}
 	}
 	return err
 }
@@ -219,7 +220,7 @@ func grantsMany(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(err, same("the answers to nothing", len(none), 0))
 }
 
-// grantTokens: no holder can take a token again before Every has passed.
+// grantTokens: a taken token comes back when Every has passed or when a holder gives it back, but not when a lease expires.
 func grantTokens(ctx context.Context, s store.GrantStore) error {
 	r := store.GrantRequest{Limit: "rate", Every: time.Hour, Burst: 3, Tokens: 2}
 	a, err := ask(ctx, s, "a", short, r)
@@ -285,7 +286,7 @@ func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// part is how many slots one of the competing holders got.
+// part is how many slots or tokens one of the competing holders got.
 type part struct {
 	n   int
 	err error

@@ -472,7 +472,7 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 // patience is how long a check waits for something that should happen at once.
 const patience = 5 * time.Second
 
-// ear receives the names with which a watcher is called.
+// ear receives the ids of the runs for which a store calls a watcher.
 type ear chan string
 
 func (e ear) tell(run string) {
@@ -505,7 +505,8 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // returns an error unless a new watcher is called for r; when it returns, the check has received all earlier calls of watchers
+	// later adds a watcher, and returns an error unless the store calls this watcher for run r. Earlier calls of other watchers have then arrived, too.
+	later := func() error {
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()
@@ -579,7 +580,8 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts requests for a run that no process performs, for a running run, and for a run that is about to end.
+// engineRequests posts two requests for a run while no process performs it, one of them for an unknown gate. It posts a third request while a process
+// performs the run.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

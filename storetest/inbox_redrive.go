@@ -203,8 +203,7 @@ func redrivesServed(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRedriveRequests posts redrives for a failed run: of an unknown node, of a failed node whose failure a handler has handled, and of one
-// item of a map.
+// engineRedriveRequests posts two redrives for a failed run: of an item that the map does not have, and of an item that has failed.
 func engineRedriveRequests(ctx context.Context, s store.Inbox) error {
 	var calls []string
 	broken := true

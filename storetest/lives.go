@@ -65,7 +65,7 @@ type trial struct {
 
 	mu        sync.Mutex
 	steps     map[string]conduct // the conduct of each step, by the ids of nodes
-	expands   bool               // some steps return their graphs
+	expands   bool               // the steps of some nodes return graphs
 	expanded  map[string]bool    // the nodes whose steps return graphs
 	mended    bool               // steps no longer fail in every attempt
 	completed map[string]int     // how often each node has completed in this life, by path

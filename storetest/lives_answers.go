@@ -49,7 +49,7 @@ func (s *dying) Release(ctx context.Context, l store.Lease) error {
 	return s.Store.Release(ctx, l)
 }
 
-// dyingInbox is a store like dying whose inner store also takes requests.
+// dyingInbox is a `dying` store whose inner store also takes requests.
 type dyingInbox struct {
 	*dying
 	store.Inbox
@@ -207,8 +207,8 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered returns the paths of the nodes that wait according to the store. If the answer for one of these nodes was acknowledged, the
-// answer is lost, and unanswered fails the test.
+// unanswered returns the paths of the nodes that wait according to the store. If one of them waits although its answer was acknowledged, the store
+// has lost the answer, and unanswered fails the test.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

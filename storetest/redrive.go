@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended first does what completed does. Then it commits the failure of b, which ends the run, and acquires the run again. It returns the new lease.
+// ended does what `completed` does, and then commits the failure of node b, which ends the run. It acquires the run again, and returns the new lease.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes serve the runs of one database. The function "open" opens a store for each process. It checks that each run is
+// RunServe lets two processes serve the runs of one database. The function "open" opens a store for each process. RunServe checks that each run is
 // performed once, and that a run with a long wait does not keep other runs from beginning.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
@@ -20,7 +20,7 @@ func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 }
 
 // serveRests starts two processes, each of which may perform one run at a time. All runs pause in loops, sleep and back off at the same time. If
-// a pausing run kept its place in the process, later runs would not begin until it had continued.
+// a pausing run still counted as the one run of its process, no other run could begin in that process during the pause.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex
@@ -94,7 +94,8 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 			}
 		}
 	}
-	if took := time.Since(began); took >= runs/2*3*pause { // the runs take at least this long if each of them keeps its place during its pauses
+	// If a process could begin no other run during the three pauses of a run, all runs would take at least this long.
+	if took := time.Since(began); took >= runs/2*3*pause {
 		t.Errorf("the runs have taken %v: runs that rest keep their places", took)
 	}
 	for process := range runners {

@@ -86,7 +86,7 @@ func specStored(ctx context.Context, s store.Store) error {
 	return same("the Spec that the next owner gets", normalSpec(r.Spec), normalSpec(*spec("last")))
 }
 
-// about returns an error if a time is not the current time. The clock of a store may differ a little.
+// about returns an error unless t lies between begin and now. It tolerates a minute, since the clock of a store may differ a little.
 func about(what string, t, begin time.Time) error {
 	if early, late := begin.Add(-time.Minute), time.Now().Add(time.Minute); t.Before(early) || t.After(late) {
 		return fmt.Errorf("%s: %v instead of a time between %v and %v", what, t, early, late)

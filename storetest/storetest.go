@@ -120,7 +120,7 @@ func expectError(what string, err, want error) error {
 	return nil
 }
 
-// begun acquires a run and makes its first commit, with the nodes a and b, of which a is queued.
+// begun acquires a run and makes its first commit, which stores and queues the node a.
 func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -141,7 +141,7 @@ func start(sequence uint64, node string, attempt int32) store.Commit {
 	}
 }
 
-// completion returns the commit that follows the start of a's first attempt, and in which this attempt ends.
+// completion returns the commit with the end of the first attempt of node a. It follows the commit with the start of this attempt.
 func completion() store.Commit {
 	return store.Commit{
 		Sequence: 3, Completed: []store.Attempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
@@ -150,7 +150,7 @@ func completion() store.Commit {
 	}
 }
 
-// completed first does what begun does. Then it commits the start and the end of a's first attempt.
+// completed does what `begun` does, and then commits the start and the end of the first attempt of node a.
 func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -360,7 +360,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			Sequence: 4, Started: []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
 			Nodes: []store.NodeRecord{{Node: "b", Columns: data("running")}, {Node: "c", Columns: data("running")}},
 		},
-		{ // b and c end; c begins its next attempt at once, and so does d, whose last predecessors were b and c
+		{ // the first attempts of b and c end, the second attempt of c and the first attempt of d begin, and e is queued
 			Sequence: 5, Completed: []store.Attempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
 			Started: []store.Attempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
 			Nodes: []store.NodeRecord{

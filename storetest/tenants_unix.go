@@ -37,7 +37,7 @@ type Tenants struct {
 	Command func(dir string) *exec.Cmd
 	// Open opens the store of the folder for this process.
 	Open func(t *testing.T, dir string) TenantStore
-	// Faults are disturbances of the store that happen now and then, such as a cut of all connections.
+	// Faults are functions that disturb the store, for example by cutting all connections. RunTenants calls one of them now and then.
 	Faults []func(dir string) error
 	// Full is like Command, but its process cannot write much, as if the disk were full. Nil means that there are no such processes.
 	Full func(dir string) *exec.Cmd
@@ -46,10 +46,10 @@ type Tenants struct {
 // The bounds and times of the test.
 const (
 	tenantCount     = 4
-	tenantRuns      = 2 // runs of each tenant
-	tenantSteps     = 2 // steps of each tenant
-	tenantGroup     = 2 // steps of the group db
-	tenantAll       = 6 // steps in all
+	tenantRuns      = 2 // how many runs of a tenant may be leased at once
+	tenantSteps     = 2 // how many steps of a tenant may run at once
+	tenantGroup     = 2 // how many steps of the group db may run at once
+	tenantAll       = 6 // how many steps may run at once
 	tenantLease     = time.Second
 	tenantGrants    = 1500 * time.Millisecond // the lease of grants
 	tenantStop      = 2 * time.Second         // how long a process is stopped, longer than both leases
@@ -113,7 +113,7 @@ func ServeTenants(ctx context.Context, dir string, db TenantStore, alone bool) (
 
 // RunTenants lets three to five processes serve the runs of four tenants. It kills processes, stops others for longer than their leases, and
 // calls the functions in Faults. The bounds of tenants, of a group, of all steps and of the runs of each tenant must hold for all processes
-// together. A step does not count if its process was stopped for so long that the leases of the process ended. All runs must complete. The
+// together. A step of a stopped process no longer counts once the leases of the process may have ended. All runs must complete. The
 // function "alone" makes processes that share no bounds; these must exceed the bounds, which shows that the check can fail.
 func RunTenants(t *testing.T, f Tenants, alone func(dir string) *exec.Cmd) {
 	f.fight(t, t.TempDir(), false)
