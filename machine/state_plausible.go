@@ -124,8 +124,8 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	return s.decision(r, w, x) == undecided
 }
 
-// letsRun reports whether a node's join lets the node run. flags are the flags that the join sets in the node's word. If the rule decides before
-// all edges have resolved, the flags cannot be computed, and letsRun returns the flags of the word.
+// letsRun reports whether a node's join lets the node run. The result `flags` has the flags that the join sets in the node's word. If the rule may
+// decide before all edges have resolved, neither can be computed: letsRun then returns the flags that the word has, and true.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {

@@ -2,7 +2,7 @@ package machine
 
 import "slices"
 
-// Facts is the state of a node that a snapshot stores once the node's join has decided. It contains no references to other nodes or branches.
+// Facts is what a snapshot stores about a node whose join has decided, except references to other nodes and to branches.
 type Facts struct {
 	Status      Status `json:"status"`             // Idle for a node that is being checked
 	Checking    bool   `json:"checking,omitempty"` // the join is satisfied, but the check has no result yet
@@ -15,8 +15,8 @@ type Facts struct {
 	// skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// By is the index, from 1, of the in-edge or the port that decided a skip. The edge is counted among the node's in-edges. By is 0 if neither an
-	// edge nor a port decided.
+	// By is, for a skipped node, the number of the in-edge or of the port that decided the skip: its position among the node's in-edges or ports,
+	// counted from 1. By is 0 if neither an edge nor a port decided.
 	By      int   `json:"by,omitempty"`
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`

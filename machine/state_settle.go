@@ -282,7 +282,7 @@ func (s *Locked) cascade() {
 	}
 }
 
-// judge applies the join of an undecided node to its counts. It reports whether the node became terminal.
+// judge applies the join rule of an undecided node to the counts of the node's in-edges. It reports whether the node became terminal.
 func (s *Locked) judge(r Ref) (terminal bool) {
 	w := s.words[r]
 	if w&WordDecided != 0 {

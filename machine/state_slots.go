@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
-// limits holds the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none. A
+// limits holds the slots and rates of groups, keys and the whole run. A ready node takes all the slots and tokens that it needs, or none. A
 // node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free,
 // or a token that falls due, goes to the best node of the line: the first in schedule order.
 type limits struct {
@@ -34,7 +34,7 @@ type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
 	keys   map[Ref]string   // by node: the late key
-	limits Bound            // the bound of each key
+	limits Bound            // the slots and the rate of each key
 }
 
 // noLimits is shared by all runs without limits. It is never written: writers call ownLimits first.
@@ -551,7 +551,7 @@ func (s *Locked) ShareLimits(root *Locked) {
 	}
 }
 
-// ShareTree makes the nodes of the run take slots of a tree in addition to the run's own.
+// ShareTree makes the nodes of the run take slots of a tree in addition to the run's own slots.
 func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
 		s.limit = math.MaxInt

@@ -144,9 +144,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure through to a node that is no
-// observer. The failure was handled if this second node became ready (an error boundary must even have completed). It was also handled if the second
-// node is bad or was skipped by its upstream policy. The failure was then passed on to the second node.
+// The method `consumed` reports whether the failure of a bad node was handled. It looks at the targets of the node's out-edges that have let the failure
+// through, except observers. The failure was handled if such a target became ready (an error boundary must even have completed). If such a target is bad
+// or was skipped by its upstream policy, the failure was passed on to the target, which also counts as handled.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]

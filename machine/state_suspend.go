@@ -50,7 +50,7 @@ func (s *Locked) fallAsleep() {
 	}
 }
 
-// noteAgain records a node that has started before, for the next hold.
+// noteAgain records a queued node that has started before, because the next hold of fresh nodes must not keep it from starting.
 func (s *Locked) noteAgain(r Ref) {
 	x := s.hasAside()
 	if len(x.again) > len(s.words) {
@@ -74,7 +74,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // with groups, passOver takes out each node later, and offers its slots to other nodes
+		return // with groups, passOver later takes each held node out of the queue, and offers the node's slots to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready

@@ -40,7 +40,7 @@ func (w Word) Status() Status { return statusOf(uint64(w)) }
 // Kind returns the cause of a node that has ended or is being stopped. For a skipped node it returns the SkipKind.
 func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
 
-// attempts returns the number of attempts of an undecided or running node that have begun, as Token counts them.
+// attempts returns the number of attempts that have begun, as Token counts them. The join of the node has decided, and the node has not ended.
 func (w Word) attempts() int32 { return int32(w & wordCount) }
 
 // By returns the node that ended this node: the origin of a stop, or the successor that superseded the node. It returns NoRef if there is none.

@@ -74,7 +74,7 @@ const (
 const (
 	LabelSchedule = "schedule"         // the name of the schedule
 	LabelTick     = "schedule.tick"    // the time of the tick, in RFC 3339, UTC
-	LabelKind     = "schedule.kind"    // "now" for RunNow and "backfill" for Backfill; ticks have none
+	LabelKind     = "schedule.kind"    // "now" for RunNow and "backfill" for Backfill; other runs do not have this label
 	LabelLeftOut  = "schedule.leftout" // why the run was cancelled: "missed", "overlaps", "paused", "replaced", ...
 	// labelDefinition identifies the definition from which the tick was made.
 	labelDefinition = "schedule.definition"
