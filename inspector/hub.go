@@ -349,7 +349,7 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// The method `nodes` sends the changes in a run to the pages that show the run. If the run has no cursor yet, nodes sends the changes since the first
+// The method `nodes` sends the changes in a run to the pages that show the run. If the run has no cursor yet, it sends the changes since the first
 // of these pages joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)

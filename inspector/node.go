@@ -39,7 +39,7 @@ type nodeReply struct {
 	Following []neighbour  `json:"downstream"`
 	Gate      *gate        `json:"gate,omitempty"`
 	Decision  *answered    `json:"decision,omitempty"`
-	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node is not undone
+	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node was not undone and is not being undone
 	Requests  []requestRow `json:"requests,omitempty"` // only for a node of a stored run
 	Actions   []string     `json:"actions"`            // the actions that are possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values

@@ -21,7 +21,7 @@ type param struct {
 	Required bool
 	Many     bool     // the parameter may occur several times
 	Choices  []string // the allowed values; nil: any text
-	Number   bool     // a whole number from Least to Most; Default if absent
+	Number   bool     // the value is a whole number from Least to Most; if the parameter is absent, the value is Default
 	Least    int
 	Most     int
 	Default  int

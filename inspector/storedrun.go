@@ -59,7 +59,7 @@ func (h *handler) tenureOf(ctx context.Context, row *store.Run) (tenure, error) 
 // The method `lost` reports whether the run has lost its process: its status is running, but no process performs it.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
-// If the run is lost, gone returns when the run's process was last heard of; otherwise it returns "".
+// If the run is lost, the method `gone` returns when the run's process was last heard of; otherwise it returns "".
 func (s *storedRun) gone() string {
 	if !s.lost() {
 		return ""
@@ -293,8 +293,8 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 }
 
 // The method `due` reports whether the run can continue without an answer. This is so if a process has left the run or has died, or if the time for
-// which the run waited has come. If the store does not know whether a process performs the run, due may return true although another process
-// performs it.
+// which the run waited has come. If the store does not know whether a process performs the run, the method may return true although another
+// process performs it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:

@@ -87,7 +87,7 @@ type undoneReply struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// The method `undone` returns the progress of undoing a node; nil if the node is not undone.
+// The method `undone` returns the progress of undoing a node; nil if the node was not undone and is not being undone.
 func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	if res.Compensation == kahn.CompensationNone {
 		return nil

@@ -29,7 +29,7 @@ const defaultWidth, defaultHeight = 80, 24
 type picture interface {
 	// The method `of` returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// record adds an event to the picture. The method line returns the log line of the event that was just recorded, or "" if the event has no line.
+	// record adds an event to the picture. The method `line` returns the log line of the event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
 	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.

@@ -165,7 +165,7 @@ func (in *inside) text(now time.Time, life int) string {
 	return in.describe(perSecond, in.left(perSecond, life))
 }
 
-// describe does the same as the method text, but gets the rate and the remaining time from its caller. It omits a rate of 0 and a remaining time of
+// describe does the same as the method `text`, but gets the rate and the remaining time from its caller. It omits a rate of 0 and a remaining time of
 // 0.
 func (in *inside) describe(perSecond float64, left time.Duration) string {
 	what := "node"

@@ -231,8 +231,8 @@ func itemOf(path string) (of string, is bool) {
 }
 
 // The method `around` returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
-// reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method inherit has put
-// the composite into s.live. When inherit reads the run, the composite may already have ended, although the event of its end is still to come.
+// reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method `inherit` has put
+// the composite into s.live. When `inherit` reads the run, the composite may already have ended, although the event of its end is still to come.
 // If so, the method `around` makes the composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
