@@ -17,9 +17,9 @@ import (
 //
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
 // newest. Otherwise it answers with an [Applied] or returns another error. After such an error the write may or may not have happened, so the
-// engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first
-// write after Acquire, nor a write that has returned [ErrRejected] or [ErrUnusable]. A store returns these two errors only if repeating the
-// write cannot help: ErrRejected if the data is at fault, ErrUnusable if the store is.
+// engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write
+// after Acquire, nor a write that has returned [ErrUnknownRun], [ErrReadinessOverflow], [ErrRejected] or [ErrUnusable]. A store returns the last
+// two errors only if repeating the write cannot help: ErrRejected if the data is at fault, ErrUnusable if the store is.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
