@@ -38,8 +38,8 @@ const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
-// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. After the prefix kahn_, the queue's
-// name contains a readable form of workflow.
+// QueueOf returns the queue of the runs of a plan. The argument "workflow" is the name of the graph, and "plan" is the hash of the plan. After the
+// prefix kahn_, the queue's name contains a readable form of the workflow's name.
 func QueueOf(workflow, plan string) string {
 	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
 }
@@ -50,8 +50,8 @@ func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName returns the name of a queue: prefix, at most `most` readable characters of name, and the hash of the text `hashed`, which identifies the
-// queue.
+// queueName returns the name of a queue. It consists of the prefix, at most `most` readable characters of the parameter "name", and the hash of the text
+// `hashed`, which identifies the queue.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
@@ -103,7 +103,7 @@ func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Ti
 	}
 }
 
-// jobs returns the quoted name of River's table of jobs.
+// The method `jobs` returns the quoted name of River's table of jobs.
 func (c Client) jobs() string {
 	if schema := c.River.Schema(); schema != "" {
 		return pgx.Identifier{schema, "river_job"}.Sanitize()
@@ -111,5 +111,5 @@ func (c Client) jobs() string {
 	return pgx.Identifier{"river_job"}.Sanitize()
 }
 
-// stored returns the quoted name of a table of the store.
+// The method `stored` returns the quoted name of a table of the store.
 func (c Client) stored(name string) string { return pgx.Identifier{c.Store.Schema(), name}.Sanitize() }

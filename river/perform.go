@@ -19,7 +19,8 @@ import (
 const (
 	// leasedPause is the pause before a job tries again to acquire a run that another process performs.
 	leasedPause = 2 * time.Second
-	// giveBackTimeout bounds the transaction that gives a job back. When it has passed, the job fails, and River tries the job again.
+	// giveBackTimeout bounds the transaction that gives back the job of a run. When it has passed, the job fails, and River tries the job again. It also
+	// bounds the transaction that posts the reply of a step.
 	giveBackTimeout = 15 * time.Second
 	// schedulerInterval is how often River looks for due jobs. A run keeps its job during a wait that is shorter than this.
 	schedulerInterval = 5 * time.Second
@@ -124,7 +125,7 @@ func restsBriefly(run *kahn.Run) bool {
 	return slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return !w.Deadline.IsZero() && w.Deadline.Before(soon) })
 }
 
-// moved reports whether the run of a job belongs to another queue because it has another plan now.
+// The method `moved` reports whether the run of a job belongs to another queue because it has another plan now.
 func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, error) {
 	r, err := w.p.Store.Head(ctx, job.Args.Run)
 	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
@@ -136,7 +137,8 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // waits for transactions that make the run continue, so that goOn sees what they wrote
+		// JobCompleteTx waits for the transactions that make the run continue, so that goOn sees what they wrote.
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

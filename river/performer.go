@@ -65,8 +65,8 @@ const (
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
 	defaultPrune   = time.Minute
-	// How often River fetches jobs. A client sends at most one notification for a queue within a cooldown, so a job that it inserts shortly
-	// after another one may wait for the poll interval.
+	// How often River fetches jobs. A client sends at most one notification for a queue within a cooldown. So if it inserts a job shortly
+	// after another one, River may find that job only by its next poll.
 	fetchCooldown     = time.Millisecond
 	fetchPollInterval = 250 * time.Millisecond
 )

@@ -119,7 +119,7 @@ type place struct {
 // atWork are the statuses of runs that may wait for the reply of a job.
 var atWork = []string{"suspended", "running"}
 
-// newest is the place before all runs of a status.
+// newest returns the place before the newest run of a status, where a search of this status begins.
 func newest(status int) place {
 	return place{status: status, created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
@@ -130,9 +130,9 @@ const (
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next unended runs with a given status, the newest first. It returns the tokens of the nodes of these runs that wait for
-// the reply of a job although no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. One
-// transaction posts the reply and ends the job.
+// goneQuery finds the next unended runs with a given status, the newest first. For each run it returns the tokens of the nodes that wait for
+// the reply of a job although no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. A
+// process posts the reply and completes the job in one transaction, so it posts no reply after the job has ended.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -145,7 +145,7 @@ SELECT s.id, s.created, (SELECT array_agg(w.token ORDER BY w.token) FROM waits w
 	AND NOT EXISTS (SELECT FROM %[4]s q WHERE q.run = w.run AND sha256(q.id) = sha256(convert_to(w.token, 'UTF8')) AND q.id = convert_to(w.token, 'UTF8')))
 FROM looked s ORDER BY s.created DESC, s.id`
 
-// lost is a job whose process has died, hangs or is silent.
+// The type `lost` is a job whose process has died, hangs or is silent.
 type lost struct {
 	job       int64
 	attempt   int
@@ -309,7 +309,7 @@ func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) e
 	return err
 }
 
-// each calls f for each row of a query.
+// The function `each` calls f for each row of a query.
 func each(ctx context.Context, tx pgx.Tx, text string, args []any, f func(row pgx.CollectableRow) error) error {
 	rows, err := tx.Query(ctx, text, args...)
 	if err != nil {

@@ -130,7 +130,7 @@ func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 // tokenOf returns the beginning of the token of an attempt.
 func tokenOf(s *kahn.Step) string { return fmt.Sprintf("%s%d ", sent, s.Attempt()) }
 
-// received decodes the reply that resumes an attempt.
+// The function `received` decodes the reply that resumes an attempt.
 func received(s *kahn.Step, codec kahn.Codec) (any, error) {
 	answer, _ := s.Resumed()
 	text, ok := answer.(string)

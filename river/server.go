@@ -219,8 +219,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, in one transaction. If the transaction fails, answer repeats it, so that the reply is not lost. It
-// gives up when the run no longer waits for the reply, or when the client of River stops.
+// The method `answer` completes the job and posts the reply, in one transaction. If the transaction fails, `answer` repeats it, so that the reply is
+// not lost. It gives up when the run no longer waits for the reply, or when the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
@@ -247,7 +247,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	}
 }
 
-// answerOnce tries the transaction of answer once.
+// answerOnce tries the transaction of the method `answer` once.
 func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
@@ -265,7 +265,7 @@ func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	})
 }
 
-// reply posts a reply for the node that waits for it, or an error if the reply cannot be encoded.
+// The method `reply` posts a reply for the node that waits for it, or an error if the reply cannot be encoded.
 func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Reply) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
