@@ -23,7 +23,7 @@ const maxStatement = 2 * maxBatchBytes
 // maxPart is how many rows a part of a commit may have.
 const maxPart = 5000
 
-// executeParts does what execute does, for one large commit.
+// executeParts does what execute does, for one commit that is large or settles awaits.
 func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, err error) {
 	m := c.arg
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)

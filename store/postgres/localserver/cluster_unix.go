@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Nobody is the user id under which the superuser starts servers, which refuse to run as the superuser.
+// Nobody is the user id under which a server runs if the superuser starts it, since a server refuses to run as the superuser.
 const Nobody = 65534
 
 // Cluster is a separate server on a port of this machine, with its data in a temporary folder. The server ends with the process that started
