@@ -5,7 +5,8 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 // Status is the status of a node in one run. The zero value is [Idle].
 //
 // The statuses distinguish a node that failed from the nodes that its failure affects. A [Failed] node failed by itself; an [Aborted] node was
-// stopped because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node was never on the chosen path.
+// stopped because of a failure elsewhere, usually of another node of the run. A [Cancelled] node was stopped on request, and a [Skipped] node was
+// never on the chosen path.
 type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
