@@ -36,7 +36,7 @@ func causeOf(path string, err error) (string, error) {
 		case nil:
 			return path, failed
 		default:
-			if failed.Kind == kahn.CauseStepError || failed.Kind == kahn.CausePanic { // the text of a panic begins with the kind
+			if failed.Kind == kahn.CauseStepError || failed.Kind == kahn.CausePanic { // shown without the kind; the text of a panic begins with the kind anyway
 				return path, inner
 			}
 			return path, fmt.Errorf("%v: %w", failed.Kind, inner)

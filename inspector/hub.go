@@ -54,7 +54,8 @@ func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool
 	if p == nil {
 		return nil, false
 	}
-	<-ready // wait until the goroutine has listed the runs for the first time: it reports all changes after that, so the page misses none
+	// Once the goroutine has listed the runs for the first time, it reports all changes, so the page misses none.
+	<-ready
 	return p, true
 }
 

@@ -75,8 +75,8 @@ type Options struct {
 	// once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
 	// Visible decides whether a client may know of a run, which may be another tenant's. Lists, counts and streams leave out hidden runs, and a
-	// request for a hidden run gets the response for an unknown run. If Visible is set, schedules and the counts of queues without workers are not
-	// shown at all, since they concern all runs. The handler calls Visible for each run and request, so Visible should be fast. Several goroutines
+	// request for a hidden run gets the response for an unknown run. If Visible is set, schedules and the counts of queues that no process serves are
+	// not shown at all, since they concern all runs. The handler calls Visible for each run and request, so Visible should be fast. Several goroutines
 	// call it. If Visible panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
 	// Token is the secret that clients need if Authorize is nil. Clients on this machine need the Token, too, because requests that come

@@ -30,7 +30,7 @@ func (h *handler) lineOf(run *kahn.Run) *lineRow {
 	}
 	x := lineRow{Limit: h.Runner.MaxRuns}
 	before := true
-	for other := range h.Runner.Runs() { // in the order of arrival, in which they begin
+	for other := range h.Runner.Runs() { // in the order of their arrival, which is also the order in which they begin
 		switch before = before && other != run; {
 		case other.Status() == kahn.RunRunning && !over(other):
 			x.Running++

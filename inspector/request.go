@@ -222,7 +222,8 @@ type requestRow struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// The method `requests` returns the last few requests for a node of a stored run, or for the whole run if the path is empty. The latest is first.
+// The method `requests` returns the last few requests for a node of a stored run. If the path is empty, it returns the last few of all requests for the
+// run and its nodes. The latest is first.
 func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	for _, q := range slices.Backward(s.requests) {
 		of := s.pathOf(q.Node)

@@ -26,7 +26,7 @@ type route struct {
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // whether the endpoint works only for runs of the Runner
-	open         bool // whether the endpoint needs neither a token nor a key
+	open         bool // whether the endpoint needs neither a token nor an idempotency key
 }
 
 // These are the parameters that several routes have.
@@ -211,7 +211,7 @@ func (c *call) mayViewData() bool {
 	return *c.data
 }
 
-// reply responds with JSON. The response to a GET has an ETag. If the client already has the body, it is left out.
+// reply responds with JSON. The response to a GET has an ETag. If the client already has the body, the response leaves it out.
 func (c *call) reply(status int, answer any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)

@@ -104,7 +104,8 @@ func (c *call) scheduleRowOf(s *schedule.Status) scheduleRow {
 	return row
 }
 
-// leftOut returns why a run was left out. A function of the host wrote a part of this text. Only clients that may ViewData see that part.
+// leftOut returns why a run was left out. The part of this text after a colon may come from a function of the host. Only clients that may ViewData see
+// that part.
 func (c *call) leftOut(run *store.Run) string {
 	reason := run.Labels[schedule.LabelLeftOut]
 	if !c.mayViewData() {

@@ -62,7 +62,7 @@ const (
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
-// The method `resting` returns the waits of the given runs of the store. The result `complete` is false if some runs could not be loaded in time.
+// The method `resting` returns the waits of the given runs of the store. The result `complete` is false if some runs could not be loaded, or not in time.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {

@@ -121,7 +121,8 @@ var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed",
 // goOn lets this process continue a stored run. If this process performs the run already, goOn makes the Runner's run the target of the
 // call, and returns errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
-	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // requests for one run take turns, so the second request finds the run in this process
+	// Requests that continue the same run take turns, so a second request finds the run in this process already.
+	end, err := c.h.turns.begin(c.r.Context(), s.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,8 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return c.confirmed(run, path, d) // the first transaction contains this answer, and c.confirmed waits until it is stored
+	// The first transaction contains this answer. c.confirmed repeats the answer under the same id, and so waits until the answer is stored.
+	return c.confirmed(run, path, d)
 }
 
 // The method `begun` waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.

@@ -135,8 +135,8 @@ func (s *state) at(now time.Time) time.Time {
 	return now
 }
 
-// header returns the first line: the summary and the time since the start. If there is not enough room, it shows the number of failures and omits
-// the time.
+// header returns the first line: the summary and the time since the start. If they do not fit and nodes have failed, the line shows the number of
+// failed nodes and omits the time.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)
@@ -145,7 +145,7 @@ func (s *state) header(now time.Time, width int) string {
 		switch full := s.done() + " " + brief; {
 		case len(full) > width:
 			return fit(brief, width)
-		case len(full)+1 > room && len(s.summaryAt(now)) > room: // no room for the whole summary: show the number of failures instead of the time
+		case len(full)+1 > room && len(s.summaryAt(now)) > room: // the whole summary does not fit: show the number of failures instead of the time
 			return full
 		}
 	}
@@ -175,7 +175,7 @@ func (c *canvas) addMore(s section, what string) {
 	}
 }
 
-// addOutput adds the last lines of an output: at most the given number, and only as many as there is room for.
+// addOutput adds the last lines of an output: at most the given number, and at most c.left.
 func (c *canvas) addOutput(lines []string, most int) {
 	lines = lines[max(len(lines)-min(most, c.left), 0):]
 	for _, line := range lines {

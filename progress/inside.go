@@ -246,7 +246,7 @@ func (s *state) itemsText(now time.Time) string {
 	return sum.describe(perSecond, left)
 }
 
-// pacing returns the life of the run whose rates are shown, or the constant resting.
+// pacing returns the life of the run whose rates are shown, or the constant `resting`.
 func (s *state) pacing() int {
 	if s.rests || !s.gone.IsZero() {
 		return resting

@@ -18,13 +18,13 @@ import (
 const maxFailures = 100
 
 // state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside composites,
-// and items of maps, are shown while they run. The fields total and counts do not include them.
+// and items of maps, are shown while they run. The fields `total` and `counts` do not include them.
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
 	total   int                    // the number of nodes; 0 if unknown, as for a run that continues
 	counts  [kahn.Skipped + 1]int  // the number of nodes in each status, as far as known
-	live    map[string]*live       // the nodes that have begun and not ended, by path
+	live    map[string]*live       // the nodes that are queued or have begun, and have not ended, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct the statuses
 	source  *kahn.Run              // the run whose past is read at the first event; nil after that
 	run     *kahn.Run              // gives the numbers of nodes inside composites; nil if the run is unknown
@@ -47,7 +47,7 @@ type state struct {
 	ended   event.RunEnd
 }
 
-// live is a node that has begun and not ended.
+// live is a node that is queued or has begun, and has not ended.
 type live struct {
 	path    string
 	status  kahn.Status
@@ -426,7 +426,7 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// shown lists the statuses that a summary counts. The most important come first, because a summary loses its end if there is little room.
+// shown lists the statuses that a summary counts. The most important come first, because a summary that is too long for its line loses its end.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }

@@ -19,7 +19,7 @@ import (
 type feed struct {
 	h    *Handler // encodes the events; nil if the stream encodes them
 	stop context.CancelFunc
-	done chan struct{} // closed when the reader has returned
+	done chan struct{} // closed when the goroutine that reads the source has returned
 
 	streams int // the number of streams of the feed; guarded by feeds.mu
 
@@ -113,14 +113,14 @@ func newFeed(src Source, after uint64, h *Handler) *feed {
 	return f
 }
 
-// close stops the reader and waits for it.
+// close stops the goroutine that reads the source, and waits for it.
 func (f *feed) close() {
 	f.stop()
 	<-f.done
 	f.due.Stop()
 }
 
-// over reports whether the feed has ended. A new stream must not join such a feed, since it could miss events of the source.
+// over reports whether the feed has ended. A new stream must not join such a feed, since the stream could miss events of the source.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

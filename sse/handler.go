@@ -94,8 +94,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// The status is read before the range, so that the range is final if the status is terminal. Problems with the cursor must be found here,
-	// without waiting, since the handler can still respond with another status.
+	// The status is read before the range, so that the range is final if the status is terminal. Problems with the cursor must be found now, without
+	// waiting: once the stream has begun, the handler cannot respond with another status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
