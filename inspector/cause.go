@@ -36,7 +36,8 @@ func causeOf(path string, err error) (string, error) {
 		case nil:
 			return path, failed
 		default:
-			if failed.Kind == kahn.CauseStepError || failed.Kind == kahn.CausePanic { // shown without the kind; the text of a panic begins with the kind anyway
+			// An error of a step is shown without its kind. So is a panic, since its text begins with the kind anyway.
+			if failed.Kind == kahn.CauseStepError || failed.Kind == kahn.CausePanic {
 				return path, inner
 			}
 			return path, fmt.Errorf("%v: %w", failed.Kind, inner)
