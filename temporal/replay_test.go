@@ -16,9 +16,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// namedHistories is the folder of the histories whose workflows and activities are named after graphs and kinds. The other histories come
+// The workflows and activities in these folders are named after graphs and kinds, and the calls in shortHistories are short. The other histories come
 // from former versions.
-const namedHistories = "named"
+const (
+	namedHistories = "named"
+	shortHistories = "short"
+)
 
 // recorded is a run whose histories are in testdata/histories. TestServerHistories recorded them from a real service.
 type recorded struct {
@@ -153,11 +156,12 @@ func replay(t *testing.T, name string, guard bool) (files int, err error) {
 	if r.adopts != nil {
 		o.Plans = append(o.Plans, plan(t, r.adopts(guard)))
 	}
-	found, err := filepath.Glob(filepath.Join("testdata", "histories", name+"-*.json"))
-	require.NoError(t, err)
-	named, err := filepath.Glob(filepath.Join("testdata", "histories", namedHistories, name+"-*.json"))
-	require.NoError(t, err)
-	found = append(found, named...)
+	var found []string
+	for _, folder := range []string{"", namedHistories, shortHistories} {
+		list, err := filepath.Glob(filepath.Join("testdata", "histories", folder, name+"-*.json"))
+		require.NoError(t, err)
+		found = append(found, list...)
+	}
 	require.NotEmpty(t, found, name)
 	for _, file := range found {
 		replayer, err := o.Replayer()

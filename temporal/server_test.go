@@ -165,7 +165,7 @@ func TestServerHistories(t *testing.T) {
 	c := dial(t)
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	dir := filepath.Join("testdata", "histories", namedHistories)
+	dir := filepath.Join("testdata", "histories", shortHistories)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	serveShips(t, c, shipsQueue)
 	for name, r := range records {
