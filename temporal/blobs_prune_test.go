@@ -77,7 +77,7 @@ func TestCodedBlobs(t *testing.T) {
 	stored, err := blobs.Get(t.Context(), store.BlobKeys(ref)[0])
 	require.NoError(t, err)
 	require.False(t, bytes.Contains(stored, []byte("hidden")))
-	for _, reader := range []texts{newHost(o).texts, Workflow{Blobs: blobs, DataConverter: dc}.texts(), Store{Client: newService(), Blobs: blobs, DataConverter: dc}.run("w").of.texts()} {
+	for _, reader := range []texts{newHost(o).texts, Workflow{Blobs: blobs, DataConverter: dc}.texts(), Store{Client: newService(), Blobs: blobs, DataConverter: dc}.run("w").of.texts(), {Codec: Store{Blobs: blobs, DataConverter: dc}.Codec(nil)}} {
 		for text, ref := range map[string]json.RawMessage{"hidden": ref, "former": former} {
 			value, err := reader.Decode(ref)
 			require.NoError(t, err)

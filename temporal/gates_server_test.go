@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -65,4 +66,43 @@ func TestServerManyGates(t *testing.T) {
 			t.Logf("%d gates: %v, the longest answer %v; the last execution has %d events and %d bytes", gates, took, longest, info.GetHistoryLength(), info.GetHistorySizeBytes())
 		})
 	}
+}
+
+// Temporal takes 2,000 updates in one execution of a workflow. While a running step keeps the run from continuing as a new execution, further answers
+// are refused with Temporal's error, and nothing of them is kept. Once the run has continued, they are taken.
+func TestServerUpdateLimit(t *testing.T) {
+	c := dial(t)
+	const most, gates = 2000, 2010
+	g := (&kahn.Graph{Name: "limit"}).Add(kahn.Node{ID: "slow"})
+	for i := range gates {
+		g.Add(kahn.Node{ID: fmt.Sprint("g", i), Kind: kahn.KindGate})
+	}
+	release := make(chan struct{})
+	w := serve(t, c, plan(t, g), Options{Step: func(context.Context, *kahn.Step) (any, error) { <-release; return nil, nil }})
+	run, err := Start(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for worker := range maxUpdates {
+		all.Go(func() {
+			for i := worker; i < most; i += maxUpdates {
+				if err := run.Signal(t.Context(), fmt.Sprint("g", i), "yes"); err != nil {
+					t.Errorf("gate %d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := most; i < gates; i++ {
+		var refused *serviceerror.FailedPrecondition
+		require.ErrorAs(t, run.Signal(t.Context(), fmt.Sprint("g", i), "yes"), &refused)
+	}
+	close(release)
+	for i := most; i < gates; i++ {
+		require.Eventually(t, func() bool {
+			return run.Signal(t.Context(), fmt.Sprint("g", i), "yes") == nil
+		}, 20*time.Second, 20*time.Millisecond)
+	}
+	res, err := run.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, gates+1, res.Count(kahn.Completed))
 }

@@ -61,6 +61,12 @@ func (s Store) run(id string) *Run {
 	return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs, DataConverter: s.DataConverter})
 }
 
+// Codec returns the codec of the runs, with the host's own types of values. A page that shows values of Blobs needs it as the Codec of its
+// inspector.Options.
+func (s Store) Codec(types kahn.Types) kahn.Codec {
+	return Workflow{Types: types, Blobs: s.Blobs, DataConverter: s.DataConverter}.texts().Codec
+}
+
 // known makes an error match kahn.ErrUnknownRun if it says that a workflow does not exist.
 func known(err error) error {
 	var none *serviceerror.NotFound
