@@ -19,11 +19,12 @@ import (
 // task is the input of the activity. A task with a short call has Of in place of Plan; its JSON is a shortTask, and its workflow can read remarks and
 // short results.
 type task struct {
-	Plan planID          `json:"plan"`
-	Of   string          `json:"-"`              // the plan, see planID.short
-	Run  string          `json:"-"`              // the id of the run of a short call, unless it is the id of the workflow's execution
-	Path string          `json:"path"`           // of the node
-	Call json.RawMessage `json:"call,omitempty"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
+	Plan      planID          `json:"plan"`
+	Of        string          `json:"-"`              // the plan, see planID.short
+	Run       string          `json:"-"`              // the id of the run of a short call, unless it is the id of the workflow's execution
+	Execution string          `json:"-"`              // the end of the run id of the workflow's execution, if Run is left out
+	Path      string          `json:"path"`           // of the node
+	Call      json.RawMessage `json:"call,omitempty"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
 	// Remarks says that the workflow can read remarks in the result, see the type remarked.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.
@@ -62,6 +63,9 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	left := make(chan struct{})
 	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when step does
 	info := activity.GetInfo(ctx)
+	if t.isOfAnother(info.WorkflowExecution.RunID) {
+		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the workflow was reset, and the attempt begins again", lostWorker, nil)
+	}
 	call, err := h.read(t, info.WorkflowExecution.RunID, info.ScheduledTime)
 	if err != nil {
 		return h.answer(t, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))}, remarked{})

@@ -305,18 +305,31 @@ func (h *host) read(t task, run string, queued time.Time) (c kahn.Call, err erro
 	return c, nil
 }
 
-// task returns the task of an attempt. The parameter "run" is the id of the run, or "" if it is also the id of the workflow's execution.
-func (c call) task(id planID, run string) task {
+// task returns the task of an attempt. The parameter "run" is the id of the run, and "in" is the run id of the workflow's execution.
+func (c call) task(id planID, run, in string) task {
+	execution := ""
+	if run == in {
+		run, execution = "", in[max(0, len(in)-executionBytes):]
+	}
 	t := task{Path: c.Path, Call: c.Call, Details: c.Details}
 	if !c.Short {
 		t.Plan, t.Remarks = id, true
 		return t
 	}
-	t.Of, t.Run = id.short(), run
+	t.Of, t.Run, t.Execution = id.short(), run, execution
 	if string(t.Call) == emptyCall {
 		t.Call = nil
 	}
 	return t
+}
+
+// executionBytes is how many characters of the workflow's execution a short task has that does not have the id of its run.
+const executionBytes = 6
+
+// isOfAnother reports whether a task belongs to another execution of the workflow than the activity. This is so if an operator has reset the workflow
+// while the attempt was in flight. The worker then cannot know the id of the run.
+func (t task) isOfAnother(execution string) bool {
+	return t.Run == "" && !strings.HasSuffix(execution, t.Execution)
 }
 
 // shortTask is a task with a short call as JSON: a list, so that histories do not repeat the names of its members. The last elements may be left out.
@@ -336,7 +349,7 @@ func (t task) MarshalJSON() ([]byte, error) {
 	if t.Of == "" {
 		return json.Marshal(plainTask(t))
 	}
-	list := []any{t.Of, t.Path}
+	list := []any{t.Of + t.Execution, t.Path}
 	if more := t.Run != "" || t.Details != nil; t.Call != nil || more {
 		if list = append(list, json.RawMessage(emptyCall)); t.Call != nil {
 			list[2] = t.Call
@@ -362,6 +375,9 @@ func (t *task) UnmarshalJSON(data []byte) error {
 		}
 	}
 	t.Run, t.Details = more.Run, more.Details
+	if len(t.Of) > shortPrint {
+		t.Of, t.Execution = t.Of[:shortPrint], t.Of[shortPrint:]
+	}
 	return err
 }
 

@@ -71,7 +71,7 @@ func (b *performer) begin(place int) {
 	ctx, cancel := workflow.WithCancel(b.ctx)
 	b.calls[place] = cancel
 	b.running++
-	b.wait.AddFuture(b.activity(ctx, isNamed(b.ctx), c.Path, c.typed, c.task(b.in.Plan, b.in.Run)), func(f workflow.Future) {
+	b.wait.AddFuture(b.activity(ctx, isNamed(b.ctx), c.Path, c.typed, c.task(b.in.Plan, b.in.Run, "")), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(b.ctx, &data)
 		b.calls[place] = nil

@@ -429,11 +429,8 @@ const forever = 10 * 365 * 24 * time.Hour
 func (x *interpreter) perform(a *attempt) {
 	var ctx workflow.Context
 	ctx, a.cancel = workflow.WithCancel(x.ctx)
-	run := x.in.RunID
-	if run == workflow.GetInfo(x.ctx).WorkflowExecution.RunID {
-		run = ""
-	}
-	x.wait.AddFuture(x.activity(ctx, x.named, nameOf(a.step), x.typed(a.step), x.asData(a).task(x.in.Plan, run)), func(f workflow.Future) {
+	in := workflow.GetInfo(x.ctx).WorkflowExecution.RunID
+	x.wait.AddFuture(x.activity(ctx, x.named, nameOf(a.step), x.typed(a.step), x.asData(a).task(x.in.Plan, x.in.RunID, in)), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
