@@ -472,10 +472,8 @@ func timedText(events []kahn.Event) string {
 	return b.String()
 }
 
-// sagaByCoordinator performs a random saga with a Coordinator and with Execute, and compares the two runs.
-func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kahn.Result, lives int) {
-	var want string
-	var events []kahn.Event
+// sagaByExecute performs a random saga with Execute, and returns its story and its events.
+func sagaByExecute(t *testing.T, seed uint64, depth int, cut bool) (story string, events []kahn.Event) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExactWorld(seed, cut)
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -488,8 +486,18 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 			}
 		}, opts...)
 		require.Empty(t, x.Check(g, trial.Result, trial.err, trial.events), "by Execute")
-		want, events = x.story(trial.Result), trial.events
+		story, events = x.story(trial.Result), trial.events
 	})
+	return story, events
+}
+
+// mostTies is how often Execute performs a saga again if the Coordinator has another story. The compensation of a composite takes no time, so a
+// slot may become free and two nodes may claim it in one instant. Then the story of Execute depends on the order of its goroutines.
+const mostTies = 1000
+
+// sagaByCoordinator performs a random saga with a Coordinator and with Execute, and compares the two runs.
+func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kahn.Result, lives int) {
+	want, events := sagaByExecute(t, seed, depth, cut)
 	x := newExactWorld(seed, cut)
 	r := rand.New(rand.NewPCG(seed, 7))
 	g := x.Graph(r, depth)
@@ -503,6 +511,9 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	story, wrong := x.story(res), x.Check(g, res, err, d.events)
 	if cut && x.expands {
 		story = want
+	}
+	for k := 0; k < mostTies && story != want; k++ {
+		want, events = sagaByExecute(t, seed, depth, cut)
 	}
 	if story != want || len(wrong) > 0 {
 		t.Logf("seed %d, depth %d, cut %v\nby Execute:\n%s\nby a Coordinator:\n%s", seed, depth, cut, timedText(events), timedText(d.events))
