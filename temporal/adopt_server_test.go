@@ -3,6 +3,9 @@
 package temporal
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,4 +108,63 @@ func TestServerAdopt(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, replayer.ReplayWorkflowHistory(discard, h), "execution %d", i)
 	}
+}
+
+// During a rolling deploy an old worker has only the former plan, and a new worker has only the new plan. Runs are adopted while a step is running: the step
+// is performed once, and the runs end with the new plan, whichever worker takes their tasks.
+func TestServerAdoptRolling(t *testing.T) {
+	c := dial(t)
+	old, young := plan(t, letters("small")), plan(t, letters("large"))
+	const runs = 4
+	var mu sync.Mutex
+	calls := map[string]int{}
+	begun, release := make(chan bool, 2*runs), make(chan bool)
+	o := Options{Step: func(_ context.Context, s *kahn.Step) (any, error) {
+		mu.Lock()
+		model, _ := s.Config().(string)
+		calls[s.ID()+model]++
+		mu.Unlock()
+		if s.ID() == "slow" {
+			begun <- true
+			<-release
+		}
+		return s.ID(), nil
+	}}
+	w := serve(t, c, old, o)
+	var list []*Run
+	var firsts []string
+	for i := range runs {
+		of := w
+		of.ID = fmt.Sprint(w.ID, "-", i)
+		run, err := Start(t.Context(), c, of, nil)
+		require.NoError(t, err)
+		list, firsts = append(list, run), append(firsts, run.get.GetRunID())
+	}
+	for range runs {
+		<-begun
+	}
+	o.Plans = []*kahn.Plan{young}
+	second, err := NewWorker(c, w.TaskQueue, o)
+	require.NoError(t, err)
+	require.NoError(t, second.Start())
+	t.Cleanup(second.Stop)
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // before the workers stop
+	for i, run := range list {
+		list[i] = Attach(c, Workflow{ID: run.ID(), TaskQueue: w.TaskQueue, Plan: young})
+		require.Eventually(t, func() bool { return list[i].Adopt(t.Context(), kahn.Request{}) == nil }, time.Minute, 100*time.Millisecond)
+	}
+	end()
+	for i, run := range list {
+		require.Eventually(t, func() bool { // the gate follows a changed node, so an answer in the first execution would not count
+			about, err := c.DescribeWorkflowExecution(t.Context(), run.ID(), "")
+			return err == nil && about.GetWorkflowExecutionInfo().GetExecution().GetRunId() != firsts[i] && run.Signal(t.Context(), "approve", "yes") == nil
+		}, time.Minute, 100*time.Millisecond)
+		res, err := run.Wait(t.Context())
+		require.NoError(t, err)
+		kahntest.RequireStatuses(t, res, "fetch:ok draft:ok slow:ok approve:ok send:ok")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]int{"fetch": runs, "draftsmall": runs, "slow": runs, "draftlarge": runs, "send": runs}, calls)
 }
