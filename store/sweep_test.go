@@ -104,7 +104,8 @@ func TestKeys(t *testing.T) {
 		keys, err = list(t.Context())
 		require.NoError(t, err, name)
 		require.Equal(t, want, keys, name)
-		for key := range s.Keys(t.Context()) {
+		for key, err := range s.Keys(t.Context()) {
+			require.NoError(t, err, name)
 			require.Equal(t, "aa11", key)
 			break
 		}
@@ -113,8 +114,8 @@ func TestKeys(t *testing.T) {
 		_, err = list(dead)
 		require.ErrorIs(t, err, context.Canceled, name)
 	}
-	for range store.Dir(filepath.Join(dir, "nothing")).Keys(t.Context()) {
-		t.Error("nothing was put")
+	for key, err := range store.Dir(filepath.Join(dir, "nothing")).Keys(t.Context()) {
+		t.Error("nothing was put", key, err)
 	}
 	for _, err := range store.Dir(filepath.Join(dir, "README")).Keys(t.Context()) {
 		require.Error(t, err, "it is no folder")

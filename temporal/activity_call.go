@@ -3,6 +3,7 @@ package temporal
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -179,7 +180,7 @@ func (f *foresight) fill(c *kahn.Call, values []any, path, run string, queued ti
 	n, prefix := f.at(path)
 	c.Path, c.RunID, c.ID = path, run, cmp.Or(c.ID, n.id)
 	c.Kind, c.Label, c.Tier, c.Attempt = cmp.Or(c.Kind, n.kind), cmp.Or(c.Label, n.label), cmp.Or(c.Tier, n.tier), cmp.Or(c.Attempt, 1)
-	c.IdempotencyKey = kahn.NewStep(nil, *c, nil).IdempotencyKey()
+	c.IdempotencyKey = kahn.NewStep(context.Background(), *c, nil).IdempotencyKey()
 	c.View.ID, c.View.RunStatus = cmp.Or(c.View.ID, c.ID), cmp.Or(c.View.RunStatus, kahn.RunRunning)
 	if c.Queued.IsZero() {
 		c.Queued = queued

@@ -3,7 +3,6 @@ package temporal
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,8 @@ func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var ts turns
-		var now, most atomic.Int32
+		var mu sync.Mutex // guards now and most
+		var now, most int
 		var all sync.WaitGroup
 		update := func(id string) {
 			all.Go(func() {
@@ -26,11 +26,14 @@ func TestTurns(t *testing.T) {
 					return
 				}
 				defer done()
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
-				}
+				mu.Lock()
+				now++
+				most = max(most, now)
+				mu.Unlock()
 				time.Sleep(time.Second)
-				now.Add(-1)
+				mu.Lock()
+				now--
+				mu.Unlock()
 			})
 		}
 		began := time.Now()
@@ -43,7 +46,7 @@ func TestTurns(t *testing.T) {
 		_, err := ts.take(ctx, "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		all.Wait()
-		require.EqualValues(t, maxUpdates, most.Load())
+		require.Equal(t, maxUpdates, most)
 		require.Equal(t, 4*time.Second, time.Since(began))
 		require.Empty(t, ts.of, "nothing is kept of workflows without updates")
 

@@ -104,7 +104,6 @@ func (secret) Decode(list []*commonpb.Payload) ([]*commonpb.Payload, error) {
 // The encrypted history of a failed run replays with the right data converter; without it the replay returns an error. A replay that cannot read the
 // inputs must not succeed just because the recorded run failed, too.
 func TestReplayerReads(t *testing.T) {
-	t.Parallel()
 	encrypted := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
 	r := records["plain"] // the recorded run completes; the test changes its history so that it fails
 	replay := func(o Options, change func(*historypb.History)) error {
@@ -156,7 +155,6 @@ func (a aware) WithWorkflowContext(workflow.Context) converter.DataConverter { *
 func (a aware) WithContext(context.Context) converter.DataConverter          { *a.asked++; return a }
 
 func TestReplayerContext(t *testing.T) {
-	t.Parallel()
 	asked := 0
 	o := Options{Step: recordedStep, Plans: []*kahn.Plan{plan(t, records["plain"].graph(true))}, DataConverter: aware{converter.GetDefaultDataConverter(), &asked}}
 	replayer, err := o.Replayer()
