@@ -80,7 +80,7 @@ func (r *Run) held() (left []string) {
 	for _, x := range []struct {
 		what string
 		n    int
-	}{{"workers", r.workers}, {"timers", r.timers}} {
+	}{{"workers", int(r.workers)}, {"timers", int(r.timers)}} {
 		if x.n != 0 {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}

@@ -28,6 +28,7 @@ type Run struct {
 	runStops                  // its stops
 	runRest                   // gates, signals, rest
 	runOutcome                // its end
+	undo       *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
 	*runRare                  // what few runs need
 	runIdentity
 }
@@ -56,7 +57,6 @@ type runRare struct {
 	waits        *waits                              // the nodes that wait for signals; belongs to the outermost run
 	tokens       map[string]machine.Ref              // the tokens of the steps that wait
 	signals      map[machine.Ref]answer              // answers for gates that the run has not reached yet
-	undo         *undoing                            // the nodes to undo; nil if neither this run nor a run nested in it has undone any
 }
 
 var notRare runRare
@@ -136,9 +136,9 @@ var notNested instance
 
 // runCrew contains the goroutines and timers of a run, or their numbers.
 type runCrew struct {
-	workers int      // the number of working goroutines, without abandoned ones
+	workers int32    // the number of working goroutines, without abandoned ones
+	timers  int32    // the number of callbacks that are armed or running
 	worker  func()   // the function of the workers: Run.work; nil until the first worker starts
-	timers  int      // the number of callbacks that are armed or running
 	bell    *bell    // belongs to the outermost run; nil until an alarm is armed
 	single  *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
 	durable *durable // belongs to the outermost run; nil without a store
@@ -655,7 +655,9 @@ func (r *Run) finished() (*Result, error) {
 		if effects != nil {
 			r.warn(effects)
 		}
+		r.st.Lock() // other goroutines may look at the run
 		r.makeResult()
+		r.st.Unlock()
 	}
 	res := &r.result
 	r.resMu.Unlock()

@@ -243,7 +243,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 // undoes returns r.undo. If it is nil, undoes creates it.
 func (r *Run) undoes() *undoing {
 	if r.undo == nil {
-		r.rare().undo = &undoing{nodes: map[machine.Ref]*undo{}}
+		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
 	}
 	return r.undo
 }

@@ -400,7 +400,7 @@ func (r *Run) performsInside(ref machine.Ref) bool {
 type tree struct {
 	root    *Run
 	cfg     *config // shared by the nested runs; nil before the first one
-	workers int     // the number of running goroutines of all runs together, without abandoned ones
+	workers int32   // the number of running goroutines of all runs together, without abandoned ones
 	limit   int     // the number of slots of all runs together; 0 means no limit
 	machine.TreeSlots
 	// waiting contains the runs with a ready node that needs a slot, the best first. With one slot, waiting contains all runs that could

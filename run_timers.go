@@ -220,7 +220,7 @@ func (r *Run) doze(now int64) bool {
 	// anew when the run continues.
 	armed := 0 // the number of armed alarms
 	for _, of := range append(r.descendants(), r) {
-		if armed += of.timers; !of.st.TokensBack(due) {
+		if armed += int(of.timers); !of.st.TokensBack(due) {
 			return false
 		}
 		if of != r && !of.concluded() { // of.outer.timers also counts the nested run itself: see beginChild

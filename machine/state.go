@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
@@ -89,8 +90,10 @@ type stateStops struct {
 	stopped CauseKind // why the whole run was stopped, or CauseNone
 	stops   StopSetup // placed here to use the padding behind stopped
 	// origins is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the last worker
-	// reads the aftermath.
-	origins *originSets
+	// reads the aftermath. originsLock guards it, and no other lock is taken under this lock: a Result computes origins of an ended run without mu,
+	// while other goroutines may compute them with mu.
+	origins     *originSets
+	originsLock sync.Mutex
 	*aftermath
 }
 

@@ -29,8 +29,8 @@ const (
 	originsFinal
 )
 
-// originSets caches the origins of the bad nodes for which callers asked, and of all bad nodes between such a node and its origins. The State's lock
-// guards it.
+// originSets caches the origins of the bad nodes for which callers asked, and of all bad nodes between such a node and its origins. The
+// State's originsLock guards it.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
 	opened   []Ref         // nodes in state originsOpen
@@ -215,6 +215,8 @@ func (s *Locked) EscapedOrigins() []Ref {
 		}
 		return own
 	}
+	s.originsLock.Lock()
+	defer s.originsLock.Unlock()
 	var sets []originSet
 	for i := range s.words {
 		if r := Ref(i); r != s.net.end && s.Bad(r) && !s.consumed(r) {
@@ -230,6 +232,8 @@ func (s *Locked) EscapedOrigins() []Ref {
 
 // CauseOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as they are known.
 func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
+	s.originsLock.Lock()
+	defer s.originsLock.Unlock()
 	origins, byRequest := s.originsOf(r)
 	return s.causeKind(r, byRequest), s.originNames(origins)
 }

@@ -55,6 +55,8 @@ func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	if w := s.words[r]; !statusOf(w).Terminal() || statusOf(w) == Completed || statusOf(w) == Skipped {
 		return CauseNone, nil
 	}
+	s.originsLock.Lock()
+	defer s.originsLock.Unlock()
 	origins, byRequest := s.originsOf(r)
 	return s.causeKind(r, byRequest), s.written(origins)
 }
