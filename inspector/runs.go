@@ -36,7 +36,7 @@ type limits struct {
 type counts map[string]int
 
 func (c *call) info() (any, error) {
-	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Schedules: c.h.Scheduler != nil && c.h.Visible == nil, Actor: c.actor(), Now: stamp(time.Now())}
+	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Schedules: c.h.hasSchedules(), Actor: c.actor(), Now: stamp(time.Now())}
 	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start, Schedule} {
 		if c.h.allows(c.r, a) {
 			reply.Actions = append(reply.Actions, a)

@@ -56,7 +56,7 @@ var scheduleParam = param{Name: "schedule", Required: true, Note: "name of the s
 
 // The method `schedules` lists the schedules.
 func (c *call) schedules() (any, error) {
-	if c.h.Scheduler == nil || c.h.Visible != nil {
+	if !c.h.hasSchedules() {
 		return nil, errNoSchedules
 	}
 	var list []schedule.Status
@@ -118,11 +118,14 @@ func (c *call) leftOut(run *store.Run) string {
 	return c.shownText(Value{RunID: run.ID, Kind: Label, Name: schedule.LabelLeftOut, Value: reason})
 }
 
-var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil"}
+var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil, or Options.Visible is set"}
+
+// hasSchedules reports whether the page has schedules. Under Options.Visible it has none, since a schedule concerns all clients.
+func (h *handler) hasSchedules() bool { return h.Scheduler != nil && h.Visible == nil }
 
 // onSchedule calls the function `act` with the schedule that the query names.
 func (c *call) onSchedule(act func(s *schedule.Scheduler, ctx context.Context, name string) error) error {
-	if c.h.Scheduler == nil {
+	if !c.h.hasSchedules() {
 		return errNoSchedules
 	}
 	name := c.query.text("schedule")

@@ -66,7 +66,8 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// Only clients with ViewData see what the host's Inputs function returns or reports about a tick. Without a Scheduler there are no schedules.
+// Only clients with ViewData see what the host's Inputs function returns or reports about a tick. Without a Scheduler, and under
+// Visible, there are no schedules and nobody runs, pauses or resumes one.
 func TestSchedulesArePrivate(t *testing.T) {
 	t.Parallel()
 	var s *schedule.Scheduler
@@ -95,9 +96,16 @@ func TestSchedulesArePrivate(t *testing.T) {
 	may = append(may, ViewData)
 	require.Contains(t, get[schedulesReply](d, "api/v1/schedules").Schedules[0].Last[0].LeftOut, "secret")
 
-	d = newDesk(t, nil)
-	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/schedules", "").Code)
-	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/schedule/run?schedule=x", "{}").Code)
+	for _, without := range []func(*Options){nil, func(o *Options) {
+		o.Scheduler = s
+		o.Visible = func(*http.Request, RunInfo) bool { return true } // a schedule concerns all clients
+	}} {
+		d = newDesk(t, without)
+		require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/schedules", "").Code)
+		for _, act := range []string{"run", "pause", "resume"} {
+			require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/schedule/"+act+"?schedule=report", "{}").Code, act)
+		}
+	}
 }
 
 // TestSchedulesThatNoProcessServes requires that a schedule is marked if no process serves the runs of its ticks.
