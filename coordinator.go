@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
-	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -40,7 +38,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
 	}
-	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}, undoing: map[*Step]*undo{}}
+	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]inFlight{}}
 	manually := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
 			name string
@@ -54,6 +52,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 			}
 		}
 		c.manual = h
+		h.takeClock(p, c)
 		return nil
 	})
 	notCalled := func(context.Context, *Step) (any, error) { return nil, ErrNoStep }
@@ -64,6 +63,9 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	c := &Coordinator{run: r, h: h}
 	defer c.enter()()
 	h.settle(r)
+	if h.keepsFlight {
+		h.advance(r, now) // the run continues at the time of the snapshot
+	}
 	return c, nil
 }
 
@@ -116,16 +118,13 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	if s == nil {
 		return false
 	}
-	u := c.h.undoing[s]
-	if u == nil && c.h.calls[s] == nil {
+	x, known := c.h.calls[s]
+	if !known {
 		return false
 	}
 	c.run.st.Lock()
 	defer c.run.st.Unlock()
-	if u != nil {
-		return u.step == s
-	}
-	return s.run.current(s.ref) == s
+	return x.current(s)
 }
 
 // Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a node,
@@ -157,20 +156,19 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	}
 	if !c.waitsFor(s) {
 		delete(c.h.calls, s)
-		delete(c.h.undoing, s)
 		if s == nil {
 			return fmt.Errorf("%w: no Step", ErrStale)
 		}
 		return fmt.Errorf("%w: the run waits for no result of %v", ErrStale, s)
 	}
-	if u := c.h.undoing[s]; u != nil {
-		delete(c.h.undoing, s)
-		u.answered(s, res)
+	x := c.h.calls[s]
+	delete(c.h.calls, s)
+	if x.undo != nil {
+		x.undo.answered(s, res)
 		c.h.settle(c.run)
 		return nil
 	}
-	w := c.h.calls[s]
-	delete(c.h.calls, s)
+	w := x.worker
 	w.now = c.run.now()
 	c.h.work(w, func() bool { return w.finish(res, true) })
 	c.h.settle(c.run)
@@ -190,7 +188,9 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 		}
 		s, c.h.stops = c.h.stops[0], c.h.stops[1:]
 		c.run.st.Unlock()
-		if c.waitsFor(s) {
+		if x := c.h.calls[s]; !x.told && c.waitsFor(s) { // an attempt may be stopped twice, for example after its timeout
+			x.told = true
+			c.h.calls[s] = x
 			return s, true
 		}
 	}
@@ -220,164 +220,7 @@ func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 // clock.
 func (c *Coordinator) Advance(now time.Time) {
 	defer c.enter()()
-	h := c.h
-	h.settle(c.run)
-	if t := int64(now.Sub(h.start)); t > h.clock.Load() {
-		h.clock.Store(t)
-	}
-	for {
-		c.run.st.Lock()
-		first, ok := h.timers.Next(h.clock.Load())
-		c.run.st.Unlock()
-		if !ok {
-			break
-		}
-		first.f()
-	}
-	c.h.settle(c.run)
-}
-
-// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs. A worker is a job that the
-// Coordinator performs. When a worker needs the result of a step, it stops until the host reports the result. A timer fires when the Coordinator
-// sets the clock past it. Everything else is the same as in other runs.
-//
-// The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
-// fields.
-type manual struct {
-	start  time.Time    // the zero of the run's clock
-	clock  atomic.Int64 // the run's clock
-	jobs   []*Run       // for each worker that has not begun: the Run that counts the worker
-	timers due.Queue[*manualTimer]
-	stops  []*Step // attempts whose contexts have ended
-
-	wake chan struct{} // a channel with room for one message
-	busy atomic.Bool   // a method of the Coordinator is running
-	told chan struct{} // closed when sinks and functions of Around have been called for the end of the run
-
-	undos []undoCall // attempts to undo nodes; they have begun, and settle has not taken them yet
-
-	calls   map[*Step]*worker // calls whose results the host has not reported
-	undoing map[*Step]*undo   // attempts to undo nodes, until the host reports their results
-	begun   []*Step           // attempts that have begun and that Next has not returned, including attempts to undo a node
-}
-
-// manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
-type manualTimer struct {
-	due.Entry
-	of *manual
-	f  func()
-}
-
-// Stop stops the timer. The caller holds the run's lock.
-func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
-
-// note records the attempts whose contexts end, so that [Coordinator.NextStop] returns them. It also wakes the host. The caller
-// holds the run's lock.
-func (h *manual) note(ending []stopOrder) {
-	for _, o := range ending {
-		h.stops = append(h.stops, o.step)
-	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// forHost reports whether the host calls the step of an attempt. The engine evaluates conditions, triggers and mocks itself.
-func (s *Step) forHost() bool {
-	r, n := s.run, s.run.plan.node(s.ref)
-	if r.cfg.test != nil && r.plan.doubles[s.ref].mock != nil {
-		return false
-	}
-	return n.Kind != KindTrigger && n.Test == nil
-}
-
-// handOver does everything that precedes the call of a step. The host makes the call, and the worker continues when the host reports the
-// result. If the inputs are refused, the attempt ends with the error of the refusal.
-func (w *worker) handOver() (more bool) {
-	w.phase = phaseUser
-	res := w.admission()
-	w.phase = phaseEngine
-	w.now = w.run.now()
-	if res.err != nil {
-		return w.finish(res, true)
-	}
-	if w.run.cfg.test != nil {
-		w.run.plan.doubles[w.task.Ref].called()
-	}
-	w.handed = true
-	return false
-}
-
-// work runs a worker until it needs the result of a step.
-func (h *manual) work(w *worker, proceed func() (more bool)) {
-	defer w.exit()
-	w.goOn(proceed())
-	if w.handed {
-		w.handed = false
-		h.calls[w.step] = w
-		h.begun = append(h.begun, w.step)
-	}
-}
-
-// settle does everything that can be done without the host.
-func (h *manual) settle(r *Run) {
-	select {
-	case <-h.wake: // drain the channel before reading jobs and undos; a later change then puts its message into the channel
-	default:
-	}
-	for {
-		r.st.Lock()
-		var next *Run
-		var undo undoCall
-		switch {
-		case len(h.jobs) > 0:
-			next, h.jobs = h.jobs[0], h.jobs[1:]
-		case len(h.undos) > 0:
-			undo, h.undos = h.undos[0], h.undos[1:]
-		}
-		observed := r.st.IsObserved() && r.st.SignalsDue()
-		r.st.Unlock()
-		switch {
-		case next != nil:
-			w := &worker{run: next, now: next.now()}
-			h.work(w, w.arrive)
-			continue
-		case undo.step != nil:
-			h.undo(undo)
-			continue
-		case observed:
-			r.st.PublishSignals()
-			continue
-		}
-		if r.log != nil {
-			r.log.feedReady()
-		}
-		r.st.Lock()
-		more := len(h.jobs)+len(h.undos) > 0
-		r.st.Unlock()
-		if !more {
-			break
-		}
-	}
-	select {
-	case <-r.done:
-		h.conclude(r)
-	default:
-	}
-}
-
-// conclude calls the functions of Around for the end of the run.
-func (h *manual) conclude(r *Run) {
-	select {
-	case <-h.told:
-		return
-	default:
-	}
-	defer close(h.told)
-	if a := r.span.Load(); a != nil {
-		r.endAround(a)
-	}
+	c.h.advance(c.run, now)
 }
 
 // Values holds the values of a run that a host drives with a [machine.State], which itself contains only statuses. A [Run] does not need Values.

@@ -66,7 +66,7 @@
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError], [AssertCompensation],
 //     [AssertCalls], [AssertOutput]; [TestSummary], [TestNode]; package
 //     kahntest.
-//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reply];
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [ExpandedGraphs], [GraphCalls], [Call], [Predecessor], [NewStep], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
 //   - Driving a run by hand: [NewState], [RestoreState], [Values], [Plan.Check], [Plan.Inputs],
 //     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, with [machine.State], [machine.State.Drive],

@@ -82,8 +82,11 @@ var (
 	ErrUnknownGate = errors.New("unknown gate")
 	// ErrDuplicateGate fails a step that would wait under another node's name. It also rejects several signals for one node in one call.
 	ErrDuplicateGate = errors.New("duplicate gate")
-	// ErrAnswered rejects a signal for a node that was already answered: only the first answer counts.
+	// ErrAnswered rejects a signal for a node that was already answered, and the second result of an attempt, see [Coordinator.Attempt]: only the
+	// first answer counts.
 	ErrAnswered = errors.New("answered already")
+	// ErrUnknownAttempt means that the run has begun no attempt with this token: see [Coordinator.Attempt].
+	ErrUnknownAttempt = errors.New("unknown attempt")
 	// ErrNotEncodable rejects a value that a codec cannot encode, or that decoding would not restore.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.

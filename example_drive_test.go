@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -182,4 +183,78 @@ func ExampleState_StatusSignal() {
 	// start resize
 	// abort publish
 	// failed
+}
+
+// The host keeps nothing in memory: between any two calls the run is a text. A reply names its attempt by a token, and counts only once.
+func ExampleCoordinator_Attempt() {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "charge"}, kahn.Node{ID: "ship", After: []string{"charge"}})
+	plan, _ := g.Compile()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	c, _ := kahn.NewCoordinator(plan, now, kahn.RunID("r1"))
+	charge, _ := c.Next()
+	token := c.Token(charge)
+	fmt.Println("call", token)
+	stored, _ := json.Marshal(c.Snapshot())
+
+	for range 2 { // the reply comes twice, each time to another process
+		var from kahn.Snapshot
+		_ = json.Unmarshal(stored, &from)
+		c, _ = kahn.NewCoordinator(plan, now, kahn.Resume(&from))
+		if s, err := c.Attempt(token); err != nil {
+			fmt.Println(errors.Is(err, kahn.ErrAnswered), err)
+		} else {
+			_ = c.Return(s, "receipt", nil)
+		}
+		for s, ok := c.Next(); ok; s, ok = c.Next() {
+			fmt.Println("call", c.Token(s))
+		}
+		stored, _ = json.Marshal(c.Snapshot())
+	}
+	for _, s := range c.InFlight() {
+		fmt.Println("in flight:", c.Token(s))
+	}
+	// Output:
+	// call step:1:1:charge@r1
+	// call step:1:1:ship@r1
+	// true answered already: the result of "step:1:1:charge@r1"
+	// in flight: step:1:1:ship@r1
+}
+
+// The graph that a step has returned is not in the snapshot. The host makes it again from the state that the step gave to Expand.
+func ExampleExpandedGraphs() {
+	parts := func(n int) *kahn.Graph {
+		var g kahn.Graph
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("part", i)})
+		}
+		return &g
+	}
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "split"})
+	plan, _ := g.Compile()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	c, _ := kahn.NewCoordinator(plan, now, kahn.RunID("r1"))
+	split, _ := c.Next()
+	_ = c.Return(split, nil, kahn.Expand(parts(2), nil, 2))
+	first, _ := c.Next()
+	token := c.Token(first)
+	stored, _ := json.Marshal(c.Snapshot())
+
+	var from kahn.Snapshot // in another process
+	_ = json.Unmarshal(stored, &from)
+	again := kahn.ExpandedGraphs(func(path string, state any) (*kahn.Graph, error) {
+		fmt.Println("the graph of", path, "has", state, "nodes")
+		return parts(state.(int)), nil
+	})
+	c, _ = kahn.NewCoordinator(plan, now, kahn.Resume(&from), again)
+	first, _ = c.Attempt(token)
+	_ = c.Return(first, "done", nil)
+	second, _ := c.Next()
+	_ = c.Return(second, "done", nil)
+	res, _ := c.Result()
+	fmt.Println(token, second.Path(), res.Status)
+	// Output:
+	// the graph of split has 2 nodes
+	// step:1:1.1:split/part0@r1 split/part1 completed
 }

@@ -97,6 +97,7 @@ type config struct {
 	test           *testMode
 	kinds          interface{ Kinds() []string }
 	manual         *manual // for NewCoordinator
+	expanded       func(path string, state any) (*Graph, error)
 	graphCalls     func(path, field string, call func() (any, error)) (any, error)
 }
 

@@ -336,8 +336,10 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	if res.Status == Completed {
 		res.Output, res.Labels = rec.value, r.branchesOf(ref)
 	}
-	if r.undo != nil {
+	if r.outermost().undo != nil {
 		res.Compensation, res.CompensationErr = r.compensationOf(ref)
+	}
+	if r.undo != nil {
 		if u := r.undo.nodes[ref]; u != nil && r.ownUndo(ref) != nil {
 			_, certain := r.effect(ref)
 			res.Undoing = u.state().shown(certain)

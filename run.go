@@ -365,6 +365,9 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		s.Unlock()
 		return false
 	}
+	if x != nil && x.inFlight != nil {
+		now = r.now() // the clock goes on
+	}
 	r.stage, r.began = stageRunning, now
 	if r.from != nil {
 		r.rare().from = nil
@@ -374,7 +377,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	}
 	if x != nil {
 		r.restore(x)
-		x.held.continueWaits(now)
+		r.continueFrom(x, now)
 	} else {
 		r.event(entry{kind: evRunStarted, at: now})
 		s.Begin()
@@ -383,12 +386,24 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	if r.mayEnd && ended != nil {
 		r.endForContext(ended, now)
 	}
-	if r.bound > now && !r.st.Done() && !r.isUndoing() {
+	if r.bound > now && !r.st.Done() && !r.isUndoing() && r.deadline == nil {
 		r.rare().deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.takeStops(now)
 	r.release(now)
 	return true
+}
+
+// continueFrom continues the waits, the alarms and the attempts of a restored run.
+func (r *Run) continueFrom(x *restoration, now int64) {
+	switch {
+	case x.inFlight != nil:
+		r.land(x)
+		return
+	case r.manual != nil:
+		x.held.lapseAll()
+	}
+	x.held.continueWaits(now)
 }
 
 // openUnbegun records the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store,

@@ -253,6 +253,7 @@ func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
 	}
+	r.landUndos(now)
 	for !r.holdsBack() {
 		ref, ok := r.st.NextUndo()
 		if !ok {
@@ -368,8 +369,12 @@ func (u *undo) rules() *compensation {
 func (u *undo) armTimeout(now int64) {
 	if d := u.rules().timeout; d > 0 {
 		u.step.endBy(saturate.Add(now, int64(d)))
-		u.attempt = u.run.undo.by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
+		u.timeOutIn(d)
 	}
+}
+
+func (u *undo) timeOutIn(d time.Duration) {
+	u.attempt = u.run.undo.by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
 }
 
 // perform calls the compensation. In a durable run it first waits until the start of the attempt is stored.
@@ -427,10 +432,17 @@ func (u *undo) halt(cause *stopCause) {
 	u.stop = cause
 	by, step := u.run.undo.by, u.step
 	by.orderStop(step, cause)
-	u.grace = by.after(by.cfg.cancelGrace, func(now int64) {
+	u.graceEnds(by.cfg.cancelGrace)
+}
+
+// graceEnds makes the run abandon the attempt after the duration d.
+func (u *undo) graceEnds(d time.Duration) {
+	by, step, cause := u.run.undo.by, u.step, u.stop
+	u.grace = by.after(d, func(now int64) {
 		if u.step != step {
 			return
 		}
+		u.run.manual.lapse(step)
 		u.run.leftBehind(u.ref)
 		by.dismiss()
 		u.leave()
@@ -820,8 +832,7 @@ func (h *manual) undo(x undoCall) {
 		x.perform(x.step, nil)
 		return
 	}
-	h.undoing[x.step] = x.undo
-	h.begun = append(h.begun, x.step)
+	h.hand(x.step, inFlight{undo: x.undo})
 }
 
 // The method `answered` ends an attempt to undo a node after the host has reported the result of the attempt.

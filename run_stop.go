@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -251,12 +252,17 @@ func (r *Run) boundWaits() {
 func (r *Run) boundWait(ref machine.Ref) {
 	x := r.extras[ref]
 	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
-		x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
-			if r.st.Word(ref).Status() == Suspended {
-				r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
-			}
-		})
+		r.waitEndsIn(ref, x, r.cfg.cleanupTimeout)
 	}
+}
+
+// waitEndsIn ends the wait of a cleanup node in a stopped run after the duration d.
+func (r *Run) waitEndsIn(ref machine.Ref, x *extra, d time.Duration) {
+	x.gate = r.after(d, func(now int64) {
+		if r.st.Word(ref).Status() == Suspended {
+			r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
+		}
+	})
 }
 
 // callerCause returns why a caller's context has ended. It calls user code, so the caller must not hold the run's lock.

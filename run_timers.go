@@ -267,6 +267,11 @@ func (r *Run) awaitToken(now int64) {
 	if !ok || r.concluded() {
 		return
 	}
+	r.tokenComes(due, now)
+}
+
+// tokenComes arms the alarm for a token that falls due at the given time.
+func (r *Run) tokenComes(due, now int64) {
 	x := r.rare()
 	x.tokenAt = due
 	// The field tokenDue stays set after this alarm has rung. The next token is due later than tokenAt, so awaitToken then arms a new alarm.
@@ -279,9 +284,12 @@ func (r *Run) armGrace(step *Step, x *extra) {
 	if x.grace != nil {
 		return // the step was interrupted earlier, and is now being stopped
 	}
-	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
-		r.abandon(step, now)
-	})
+	r.graceEnds(step, x, r.cfg.cancelGrace)
+}
+
+// graceEnds makes the run abandon an attempt after the duration d.
+func (r *Run) graceEnds(step *Step, x *extra, d time.Duration) {
+	x.grace = r.after(d, func(now int64) { r.abandon(step, now) })
 }
 
 // armTimeouts arms the timeouts of an attempt that begins, or of the fallback of an attempt.
@@ -398,6 +406,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
+	r.manual.lapse(step)
 	// If the run is being left, the node begins again when the run continues. So the run's snapshot must not call the node abandoned.
 	left := r.cutShort(step, x, &c) && r.leaving
 	x.Abandoned = !left

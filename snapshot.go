@@ -75,6 +75,7 @@ type snapshotFile struct {
 	Labels    map[string]string `json:"labels,omitempty"`         // the labels that steps have set
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // the usage of ended attempts, by kind
 	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes contain some of these counts
+	InFlight  *flightState      `json:"in_flight,omitempty"`      // set only by Coordinator.Snapshot
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
 	undone   map[string]int // from a store: the part of Undone that the records of nodes do not have
@@ -158,6 +159,7 @@ type insideState struct {
 	Redo     *redoState `json:"redo,omitempty"`
 
 	plan    *Plan       // the graph's plan; nil if the snapshot comes from a file
+	goesOn  bool        // whether the nested run of an expanded node continues without a call of the step
 	apart   int         // the number of elements of Collected that have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside it runs again
@@ -453,6 +455,11 @@ func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error 
 			visit(file.Fired.Trigger, file.Fired.Payload)
 		}
 		visit.signals(file.Signals, "")
+		if file.InFlight != nil {
+			for i := range file.InFlight.Runs {
+				visit.all(file.InFlight.Runs[i].Run, file.InFlight.Runs[i].Inputs)
+			}
+		}
 	})
 }
 
@@ -552,7 +559,7 @@ func (file snapshotFile) clone() snapshotFile {
 	if file.Fired = clonePtr(file.Fired); file.Fired != nil {
 		file.Fired.Payload = clonePtr(file.Fired.Payload)
 	}
-	file.Signals = slices.Clone(file.Signals)
+	file.Signals, file.InFlight = slices.Clone(file.Signals), file.InFlight.clone()
 	file.Nodes = cloneNodes(file.Nodes)
 	return file
 }
@@ -601,6 +608,7 @@ func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
 	err := file.eachValue(encoder(codec))
 	file.Stop.render()
+	file.InFlight.render()
 	if u := file.Undoing; u != nil {
 		u.Abort = u.Abort.text()
 	}

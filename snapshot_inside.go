@@ -42,6 +42,7 @@ func (h *held) revive(r *Run) {
 			c = r.iterationRun(step, n.Inside.Iteration, previous)
 		case n.expanded():
 			c = r.expandedRun(step, &expansion{plan: in.plan, inputs: map[string]any{}})
+			r.nests = r.nests || in.continues()
 		default:
 			c = r.subRun(step, r.plan.sub(in.ref))
 		}
@@ -281,10 +282,44 @@ func (h *held) resumePast() {
 	}
 }
 
+// firstStart returns the earliest start of a node, including nodes that a redrive runs again; zero if no node has started.
+func (h *held) firstStart() (first time.Time) {
+	for _, list := range [][]nodeState{h.nodes, h.dropped} {
+		for i := range list {
+			if at := list[i].Start; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
+		}
+	}
+	return first
+}
+
+// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also sets them in nested runs that have ended.
+func (h *held) restoreEpochs() {
+	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
+		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
+		for i, ref := range h.refs {
+			if n := &h.nodes[i]; n.Epoch != 0 {
+				epochs[ref] = n.Epoch
+			}
+		}
+		h.run.st.SetEpochs(epochs)
+	}
+	for _, in := range h.inside {
+		if in.begun() {
+			in.restoreEpochs()
+		}
+		for _, past := range in.past {
+			past.restoreEpochs()
+		}
+	}
+}
+
 // restored returns the data that the State needs to restore a node from a snapshot.
 func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
 		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
+		Expanded: n.expanded(),
 	}
 	if origin, ok := p.Ref(n.Origin); ok {
 		x.Origin = origin
@@ -324,6 +359,12 @@ func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 	n := h.within
 	r.activate(step)
 	x.timedOut, x.timeout = n.TimedOut, n.Timeout
+	if l := r.landing(); l != nil { // the alarms are armed later
+		if f := l.of(r, n.ID); f != nil && f.Deadline != 0 {
+			step.endBy(f.Deadline)
+		}
+		return
+	}
 	if n.TimedOut == timeoutNone && n.Cause == CauseNone {
 		now := r.now()
 		r.continueOverall(h.ref, now)
@@ -347,11 +388,14 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // c.rootInputs is set if the node was expanded; its attempt is then already running
+	if h.continues() && (c.rootInputs == nil || r.landing() != nil) { // c.rootInputs is set if the node was expanded; its attempt is then already running
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
 	r.setUp(c)
+	if c.rootInputs != nil && c.plan.undoes {
+		r.allowUndo()
+	}
 	if first := state.First; first != 0 && c.log != nil {
 		c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
 	}
@@ -444,10 +488,19 @@ func (r *Run) restoreStop(stop *stopState) {
 	if origin, ok := r.plan.Ref(stop.Origin); ok {
 		r.stopOrigin = origin
 	}
-	r.rare().stopCauses = map[CauseKind]*stopCause{stop.Kind: {cmp.Or(stop.Err.restore(), ErrCancelled), context.Canceled}}
+	r.rare().stopCauses = map[CauseKind]*stopCause{stop.Kind: stop.Err.stopCause(stop.Kind == CauseRunTimeout)}
 	for _, later := range stop.Later {
-		r.stopCauses[later.Kind] = &stopCause{cmp.Or(later.Err.restore(), ErrCancelled), context.Canceled}
+		r.stopCauses[later.Kind] = later.Err.stopCause(later.Kind == CauseRunTimeout)
 	}
+}
+
+// stopCause returns the cause of a stop with this error. late means that a deadline has passed.
+func (e *storedError) stopCause(late bool) *stopCause {
+	cause := &stopCause{cmp.Or(e.restore(), ErrCancelled), context.Canceled}
+	if late {
+		cause.is = context.DeadlineExceeded
+	}
+	return cause
 }
 
 // early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an

@@ -71,6 +71,9 @@ type restoration struct {
 	crashed bool // whether the snapshot was taken before the end of the run
 	anew    bool // whether waves begin again, because nodes are redriven or the run had ended
 
+	inFlight *flightState // the attempts in flight that continue, or nil
+	recovers bool         // whether inFlight lacks some attempts, which are repeated
+
 	answered takenSignals // the signals with IDs that the run accepted before it is continued, and the signals with IDs in its options
 
 	stored *store.Run // the stored run from which the snapshot comes; nil without a store
@@ -95,6 +98,9 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, fmt.Errorf("%w: run %s changed since it was listed (was %v, now %v)", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
+	if c.inFlight(p) != nil {
+		x.inFlight = file.InFlight
+	}
 	if file.Hash != p.Hash() && !c.allowChange && !c.fork && c.adopts == nil {
 		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s: see AllowGraphChange, Adopt and Fork, or give another RunID", ErrGraphChanged,
 			quoteID(file.Run), quoteID(file.Graph), quoteID(file.Hash), quoteID(p.Hash()))
@@ -222,7 +228,15 @@ func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error)
 	if err := decodeNodes(c.codec, nodes); err != nil {
 		return nil, err
 	}
+	if x.inFlight != nil {
+		if err := p.findGraphs(nodes, "", c.expanded); err != nil {
+			return nil, err
+		}
+	}
 	h, err := holdNodes(p, nodes, "", true)
+	if x.inFlight != nil && err == nil && h.keepsSome() {
+		x.recovers = true
+	}
 	if err == nil && (c.fork || x.file.Hash != p.Hash()) {
 		err = h.takeNewBranches()
 	}
@@ -274,7 +288,7 @@ func (r *Run) restore(x *restoration) {
 	r.restoreUndoing(&x.file)
 	if !r.cfg.fork { // in contrast, a fork has used nothing yet
 		r.restoreUsage(x.file.Usage)
-		if first := x.held.firstStart(); !first.IsZero() {
+		if first := x.held.firstStart(); !first.IsZero() && x.inFlight == nil {
 			r.remark().first = first
 		}
 		if x.file.Labels != nil {
@@ -283,7 +297,11 @@ func (r *Run) restore(x *restoration) {
 	}
 	observed := r.st.ObservedWords()                   // the words of the pending run
 	x.held.each(func(h *held) { h.run.base = r.base }) // after the nested runs were made, functions of Around may have changed r.base
-	x.held.endBackoffs(r.wallClock())
+	if x.inFlight != nil {
+		r.manual.lands(x.inFlight)
+	} else {
+		x.held.endBackoffs(r.wallClock())
+	}
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
@@ -303,6 +321,9 @@ func (r *Run) restore(x *restoration) {
 	x.held.restoreEpochs()
 	r.restoreRecorder(x)
 	switch {
+	case x.inFlight != nil:
+		r.resumeInFlight(x, observed)
+		return
 	case r.cfg.fork:
 		r.event(entry{kind: evRunStarted, arg: x.file.Forked})
 		x.held.beginInside()
@@ -329,39 +350,6 @@ func (r *Run) restore(x *restoration) {
 	}
 	r.st.RestoredFrom(observed)
 	r.flush(0)
-}
-
-// firstStart returns the earliest start of a node, including nodes that a redrive runs again; zero if no node has started.
-func (h *held) firstStart() (first time.Time) {
-	for _, list := range [][]nodeState{h.nodes, h.dropped} {
-		for i := range list {
-			if at := list[i].Start; !at.IsZero() && (first.IsZero() || at.Before(first)) {
-				first = at
-			}
-		}
-	}
-	return first
-}
-
-// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also sets them in nested runs that have ended.
-func (h *held) restoreEpochs() {
-	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
-		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
-		for i, ref := range h.refs {
-			if n := &h.nodes[i]; n.Epoch != 0 {
-				epochs[ref] = n.Epoch
-			}
-		}
-		h.run.st.SetEpochs(epochs)
-	}
-	for _, in := range h.inside {
-		if in.begun() {
-			in.restoreEpochs()
-		}
-		for _, past := range in.past {
-			past.restoreEpochs()
-		}
-	}
 }
 
 // invalidate logs the nodes that run again, first the nodes of outer runs.
@@ -565,7 +553,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			h.tokens[n.Wait.Token] = ref
 		}
 		if n.expanded() {
-			if n.Inside.plan != nil && n.Status.Terminal() && !n.Inside.isUnfinished() {
+			if n.Inside.plan != nil && (n.Inside.goesOn || n.Status.Terminal() && !n.Inside.isUnfinished()) {
 				in, err := holdGraph(n.Inside.plan, ref, n, prefix)
 				if err != nil {
 					return nil, err

@@ -19,6 +19,11 @@ func (r *Run) Snapshot() *Snapshot {
 	r.ID()
 	r.st.Lock()
 	defer r.st.Unlock()
+	return r.takeSnapshot()
+}
+
+// takeSnapshot does what Snapshot does. The caller holds the run's lock, and has called Plan.Hash and Run.ID.
+func (r *Run) takeSnapshot() *Snapshot {
 	file := r.fileHeader()
 	file.Inputs, file.Deltas = r.inputValues(), r.deltas()
 	file.Nodes = append(file.Nodes, r.nodeStates()...)

@@ -297,6 +297,7 @@ type sagaDesk struct {
 	opts   []kahn.Option
 	acts   []sagaAct
 	cut    bool // whether the run continues from a snapshot after every act
+	keeps  bool // whether the run continues after every act from a snapshot with the calls in flight
 	now    time.Time
 	c      *kahn.Coordinator
 	events []kahn.Event
@@ -320,6 +321,9 @@ func (d *sagaDesk) open(from *kahn.Snapshot) {
 	if from != nil {
 		opts = append(opts, kahn.Resume(from))
 	}
+	if d.keeps {
+		opts = append(opts, kahn.ExpandedGraphs(func(_ string, state any) (*kahn.Graph, error) { return d.x.Graphs[state.(int)], nil }))
+	}
 	var err error
 	d.c, err = kahn.NewCoordinator(d.plan, d.now, opts...)
 	require.NoError(d.t, err)
@@ -338,6 +342,9 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 		}
 		instant := d.act()
 		d.stop()
+		if d.keeps && !d.c.Run().Status().Terminal() {
+			d.keep()
+		}
 		if d.cut && !instant && !d.c.Run().Status().Terminal() && !slices.ContainsFunc(d.calls, func(c *sagaCall) bool { return c.stopped != nil }) {
 			data, err := json.Marshal(d.c.Run().Snapshot())
 			require.NoError(d.t, err)
@@ -363,6 +370,23 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 				}
 			}
 		}
+	}
+}
+
+// keep continues the run in another Coordinator, with the calls in flight.
+func (d *sagaDesk) keep() {
+	tokens := make([]string, len(d.calls))
+	for i, c := range d.calls {
+		tokens[i] = d.c.Token(c.step)
+	}
+	d.open(reload(d.t, d.c.Snapshot()))
+	for i, c := range d.calls {
+		var err error
+		if c.step, err = d.c.Attempt(tokens[i]); c.stopped != nil && err != nil {
+			require.ErrorIs(d.t, err, kahn.ErrStale)
+			continue
+		}
+		require.NoError(d.t, err)
 	}
 }
 
@@ -495,8 +519,16 @@ func sagaByExecute(t *testing.T, seed uint64, depth int, cut bool) (story string
 // slot may become free and two nodes may claim it in one instant. Then the story of Execute depends on the order of its goroutines.
 const mostTies = 1000
 
+// The ways in which sagaByCoordinator continues a run after every act.
+const (
+	cutNever  = "without cuts"
+	cutAgain  = "calls are made again"
+	cutFlight = "calls stay in flight"
+)
+
 // sagaByCoordinator performs a random saga with a Coordinator and with Execute, and compares the two runs.
-func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kahn.Result, lives int) {
+func sagaByCoordinator(t *testing.T, seed uint64, depth int, how string) (res *kahn.Result, lives int, said []kahn.Event) {
+	cut := how == cutAgain
 	want, events := sagaByExecute(t, seed, depth, cut)
 	x := newExactWorld(seed, cut)
 	r := rand.New(rand.NewPCG(seed, 7))
@@ -504,7 +536,7 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	opts, acts := x.exactConditions(r)
 	plan, err := g.Compile()
 	require.NoError(t, err)
-	d := &sagaDesk{t: t, x: x, plan: plan, opts: opts, acts: acts, cut: cut, under: map[string]*sagaCall{}}
+	d := &sagaDesk{t: t, x: x, plan: plan, opts: opts, acts: acts, cut: cut, keeps: how == cutFlight, under: map[string]*sagaCall{}}
 	res, err = d.perform()
 	// A node that was expanded in an earlier life ends at once if the run was stopped. It is undone later than under Execute, since its graph is
 	// not known.
@@ -516,24 +548,28 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 		want, events = sagaByExecute(t, seed, depth, cut)
 	}
 	if story != want || len(wrong) > 0 {
-		t.Logf("seed %d, depth %d, cut %v\nby Execute:\n%s\nby a Coordinator:\n%s", seed, depth, cut, timedText(events), timedText(d.events))
+		t.Logf("seed %d, depth %d, %s\nby Execute:\n%s\nby a Coordinator:\n%s", seed, depth, how, timedText(events), timedText(d.events))
 	}
 	require.Empty(t, wrong)
 	require.Equal(t, want, story)
 	if !cut {
 		checkEvents(t, g, res, d.events)
 	}
-	return res, d.lives
+	return res, d.lives, d.events
 }
 
 // A Coordinator undoes the same nodes as Execute, with the same calls and the same Result. This holds also if the run continues from a snapshot
 // after each act.
 func TestSagasByCoordinator(t *testing.T) {
-	for _, cut := range []bool{false, true} {
+	for _, how := range []string{cutNever, cutAgain, cutFlight} {
 		undone, failed, lives := 0, 0, 0
 		for depth := range 3 {
 			for seed := range seeds(t, size(120, 40, 4000)) {
-				res, n := sagaByCoordinator(t, seed, depth, cut)
+				res, n, events := sagaByCoordinator(t, seed, depth, how)
+				if how == cutFlight {
+					_, _, whole := sagaByCoordinator(t, seed, depth, cutNever)
+					require.Equal(t, timedText(whole), timedText(events), "seed %d, depth %d", seed, depth)
+				}
 				if t.Failed() {
 					return
 				}

@@ -11,7 +11,8 @@ type line struct {
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
-	listed bool // whether the run is listed in Slots.waiting
+	listed  bool   // whether the run is listed in Slots.waiting
+	arrival uint64 // if so: the number of its arrival
 }
 
 // The queues of a line.
@@ -190,8 +191,8 @@ func (s *Locked) await(c *crowd, g int32) {
 	q.add(c)
 	s.visits++
 	if !q.listed {
-		q.listed = true
 		x.arrivals++
+		q.listed, q.arrival = true, x.arrivals
 		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
 	}
 }
@@ -329,14 +330,22 @@ func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 // eachWaiting yields the positions of the nodes that wait in a line. Some may have been stopped.
 func (x *line) eachWaiting(yield func(pos int32) bool) {
 	for i := range x.queues {
-		for _, c := range x.queues[i].crowds {
-			for _, bunch := range append(crowds{c}, c.parts...) {
-				for _, pos := range bunch.nodes {
-					if !yield(pos) {
-						return
-					}
+		if !x.queues[i].eachWaiting(yield) {
+			return
+		}
+	}
+}
+
+// eachWaiting yields the positions of the nodes that wait in a queue. It returns false if yield has returned false.
+func (q *lineQueue) eachWaiting(yield func(pos int32) bool) bool {
+	for _, c := range q.crowds {
+		for _, bunch := range append(crowds{c}, c.parts...) {
+			for _, pos := range bunch.nodes {
+				if !yield(pos) {
+					return false
 				}
 			}
 		}
 	}
+	return true
 }

@@ -36,6 +36,10 @@ type Restored struct {
 	Origin  Ref
 	Inside  bool // for a composite: its nested run continues
 	Judging bool // the node had a slot, and its inputs were being judged
+	// InFlight means that the attempt of a running node continues: the node keeps its slots. Expanded means that nested runs perform the node,
+	// because its step has returned a graph.
+	InFlight, Expanded bool
+	Stopping           bool // whether a draining node in flight was also asked to stop
 }
 
 // Restore restores the state of a node.
@@ -154,8 +158,8 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		case nodes[i].Status == Retrying:
 			s.words[r] |= uint64(Retrying)<<statusShift | WordReached
 			s.busy++
-		case nodes[i].Inside && nodes[i].Status == Running:
-			s.continueComposite(r, &nodes[i])
+		case (nodes[i].Inside || nodes[i].InFlight) && nodes[i].Status == Running:
+			s.continueAttempt(r, &nodes[i])
 		case s.host.Keeps(r): // the step of the node started before, and is called again
 			s.makeReady(r)
 			s.Hush(r)
@@ -191,12 +195,18 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	s.maybeEnd()
 }
 
-// continueComposite makes a composite Running, in the same attempt, because its nested run continues.
-func (s *Locked) continueComposite(r Ref, n *Restored) {
+// continueAttempt makes a node Running, in the same attempt: a composite, because its nested run continues, or a node whose attempt is in flight.
+func (s *Locked) continueAttempt(r Ref, n *Restored) {
 	s.words[r] |= wordRunning | WordReached
+	if n.Expanded {
+		s.words[r] |= WordExpanded
+	}
 	if n.Cause != CauseNone || n.Draining {
 		flag := uint64(WordStopping)
-		if n.Draining {
+		switch {
+		case n.Draining && n.Stopping:
+			flag |= WordDraining
+		case n.Draining:
 			flag = WordDraining
 		}
 		s.setStop(r, flag, n.Cause, n.Origin)
@@ -207,10 +217,228 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if !s.net.facts[r].is(FlagInline) { // the node is an item that does not wait, so it holds a slot of its map
+	if s.occupies(r) { // a composite occupies a slot only if it is an item of a map that does not wait
 		s.running++
+	}
+	switch {
+	case s.net.facts[r].is(FlagInline), n.Expanded: // a node gives its slots back when it is expanded
+	case n.InFlight:
+		s.keepSlots(r)
+	default:
 		s.acquire(r)
 	}
+}
+
+// keepSlots makes a node hold the slots that it held before the State was restored, even above a limit. It takes no tokens.
+func (s *Locked) keepSlots(r Ref) {
+	if !s.limits.active {
+		return
+	}
+	for g := range s.lines(r) {
+		if x := s.limits.groups[g].Slots; x != nil {
+			x.used++
+		}
+	}
+	if s.tree != nil {
+		s.tree.Used++
+	}
+}
+
+// KeepUndoSlots makes a node hold the slots with which it was being undone before the State was restored. It is called for the nodes of all runs before
+// any run undoes a node. KeepUndo or DropUndoSlots follows.
+func (s *Locked) KeepUndoSlots(r Ref) { s.addUndoSlots(r, 1) }
+
+// DropUndoSlots reverses KeepUndoSlots, for a node that is undone again from the beginning.
+func (s *Locked) DropUndoSlots(r Ref) { s.addUndoSlots(r, -1) }
+
+func (s *Locked) addUndoSlots(r Ref, n int) {
+	if !s.takesSlotsBack(r) {
+		return
+	}
+	for g := range s.lines(r) {
+		if x := s.limits.groups[g].Slots; x != nil && !(s.limits.whole && int(g) == len(s.limits.groups)-1) {
+			x.used += n
+		}
+	}
+}
+
+// KeepUndo makes a node that contends to be undone continue to be undone. It reports whether the turn of the node has come.
+func (s *Locked) KeepUndo(r Ref) bool {
+	if !s.Undoes() || s.undo.reversal.state[r] != undoContends {
+		return false
+	}
+	s.undo.reversal.ready.Remove(int(s.order.pos[r]))
+	s.undo.reversal.state[r] = undoAtWork
+	return true
+}
+
+// Moment returns a number for the last point near the end of the run at which the State asked its host whether nodes must be undone. KeepMoment
+// restores it, so that a restored State does not ask again. While nodes are being undone, Moment returns 0, so that the host begins again.
+func (s *Locked) Moment() uint8 {
+	if s.undo == nil || s.undo.holds {
+		return 0
+	}
+	return uint8(s.undo.asked)
+}
+
+// KeepMoment is the reverse of Moment.
+func (s *Locked) KeepMoment(m uint8) {
+	if s.undo != nil {
+		s.undo.asked = moment(min(m, uint8(beforeEnd)))
+	}
+}
+
+// Gates returns the gates that are ready and have not been handed out, in order. OrderGates restores this order.
+func (s *Locked) Gates() []Ref { return s.gates.list() }
+
+// OrderGates is the reverse of Gates. It ignores Refs that are not ready gates.
+func (s *Locked) OrderGates(refs []Ref) { s.resumeGates(refs) }
+
+// Tokens is the contents of a bucket in a snapshot. Key is the late key to which the bucket belongs; without it, Group is the group.
+type Tokens struct {
+	Group int32  `json:"group,omitempty"`
+	Key   string `json:"key,omitempty"`
+	Level int64  `json:"level"`
+	At    int64  `json:"at"`            // the time of the Level, in nanoseconds since the beginning of the run
+	Due   *int64 `json:"due,omitempty"` // when the next token falls due, if a node has waited for it
+}
+
+// TokensLeft returns the contents of the buckets that are not new, in the order of groups. Runs of a tree may return buckets that they share.
+func (s *Locked) TokensLeft() (list []Tokens) {
+	for g := range s.limits.groups {
+		if t, ok := s.TokensOf(s.limits.groups[g].Slots); ok {
+			t.Group = int32(g)
+			list = append(list, t)
+		}
+	}
+	keys := s.keysOfGroups()
+	for i := range list {
+		list[i].Key = keys[list[i].Group]
+	}
+	return list
+}
+
+// TokensOf returns the contents of the bucket of slots. ok is false if they have no bucket, or a new one.
+func (s *Locked) TokensOf(x *Slots) (t Tokens, ok bool) {
+	if x == nil || x.bucket == nil {
+		return t, false
+	}
+	if s.limits.rates.awaited.Has(x) {
+		due := x.Due
+		t.Due = &due
+	}
+	t.Level, t.At = x.bucket.Contents()
+	return t, t.At != 0 || t.Due != nil || !x.bucket.Full(0)
+}
+
+// KeepTokens is the reverse of TokensLeft. It ignores groups that have no rate.
+func (s *Locked) KeepTokens(list []Tokens) {
+	for i := range list {
+		if g, ok := s.groupOf(list[i].Group, list[i].Key); ok {
+			s.keepTokens(s.limits.groups[g].Slots, &list[i])
+		}
+	}
+}
+
+func (s *Locked) keepTokens(x *Slots, t *Tokens) {
+	if x.bucket == nil {
+		return
+	}
+	if x.bucket.Refill(t.Level, t.At); t.Due != nil {
+		s.limits.rates.awaited.Add(x, *t.Due)
+	}
+}
+
+// KeepKey restores the contents of the bucket of a key, which the runs of a tree share. If x, the slots of the key, is nil, because no restored run has
+// a node with the key, KeepKey makes the slots. It returns the slots. The State must use rates.
+func (s *Locked) KeepKey(x *Slots, t *Tokens, setup *SlotSetup) *Slots {
+	if x == nil {
+		x = newSlots(Bound{Limit: setup.KeyLimit, Rate: setup.KeyRate, Key: true})
+	}
+	s.keepTokens(x, t)
+	return x
+}
+
+// Line is the part of a run in the line for the slots or the tokens of a group. Key is the late key of the group, see Tokens.
+type Line struct {
+	Group   int32
+	Key     string
+	Token   bool   // whether the nodes wait for tokens
+	Arrival uint64 // orders the lines of the runs that share the slots
+	Nodes   []Ref  // the ready nodes that wait; it may be empty
+}
+
+// Lines returns the lines of the run. KeepLine restores one of them, after Rebuild. The caller restores the lines of all runs in the order of their
+// arrivals.
+func (s *Locked) Lines() (list []Line) {
+	for g := range s.limits.groups {
+		x := &s.limits.groups[g]
+		for of := range x.queues {
+			q := &x.queues[of]
+			if x.Slots == nil || !q.listed {
+				continue
+			}
+			l := Line{Group: int32(g), Token: of == needToken, Arrival: q.arrival}
+			q.eachWaiting(func(pos int32) bool {
+				if r := s.order.at[pos]; statusOf(s.words[r]) == Ready {
+					l.Nodes = append(l.Nodes, r)
+				}
+				return true
+			})
+			list = append(list, l)
+		}
+	}
+	keys := s.keysOfGroups()
+	for i := range list {
+		list[i].Key = keys[list[i].Group]
+	}
+	return list
+}
+
+// KeepLine is the reverse of Lines, for one line.
+func (s *Locked) KeepLine(l *Line) {
+	g, ok := s.groupOf(l.Group, l.Key)
+	if !ok {
+		return
+	}
+	x, of := &s.limits.groups[g], needSlot
+	if l.Token {
+		of = needToken
+	}
+	if q := &x.queues[of]; !q.listed {
+		x.arrivals = max(x.arrivals, l.Arrival)
+		q.listed, q.arrival = true, l.Arrival
+		x.waiting[of] = append(x.waiting[of], waiting{s, g, l.Arrival})
+	}
+	for _, r := range l.Nodes {
+		if s.known(r) == nil && statusOf(s.words[r]) == Ready && s.Needs(r, x.Slots) && s.ready.Remove(int(s.order.pos[r])) {
+			s.enqueue(g, r, s.takesToken(r))
+		}
+	}
+}
+
+// keysOfGroups returns the late keys by group.
+func (s *Locked) keysOfGroups() map[int32]string {
+	if s.limits.late == nil {
+		return nil
+	}
+	keys := map[int32]string{}
+	for key, g := range s.LateKeys() {
+		keys[g] = key
+	}
+	return keys
+}
+
+// groupOf returns the group with this number or, if key is not empty, the group in whose line the nodes of the late key wait. ok is false if the group
+// has no limit.
+func (s *Locked) groupOf(g int32, key string) (_ int32, ok bool) {
+	if key != "" && s.limits.late != nil {
+		g, ok = s.limits.late.of[key]
+		if !ok {
+			return 0, false
+		}
+	}
+	return g, g >= 0 && int(g) < len(s.limits.groups) && s.limits.groups[g].Slots != nil
 }
 
 // HasEnded reports whether the changes since the last DropChanges include the end of a node. Rebuild may end

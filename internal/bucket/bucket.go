@@ -75,6 +75,12 @@ func (b *Bucket) Take() { b.level -= b.cost }
 // Put puts a token back that was taken but not needed.
 func (b *Bucket) Put() { b.level = min(b.level+b.cost, b.size) }
 
+// Contents returns the parts in the bucket and the latest time that the bucket has seen. Refill sets both, within the bucket's size.
+func (b *Bucket) Contents() (level, at int64) { return b.level, b.at }
+
+// Refill is the reverse of Contents.
+func (b *Bucket) Refill(level, at int64) { b.level, b.at = min(max(level, 0), b.size), at }
+
 // Full reports whether the bucket is full, like a new one.
 func (b *Bucket) Full(now int64) bool {
 	b.refill(now)

@@ -2,7 +2,10 @@
 // it can be removed without a search.
 package due
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Entry is the position of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. An element is in at most one queue.
 type Entry struct {
@@ -30,6 +33,12 @@ func (q *Queue[T]) Has(x T) bool { return x.entry().index > 0 }
 
 // Len returns the number of elements.
 func (q *Queue[T]) Len() int { return len(q.heap) }
+
+// Compare returns a negative number if x precedes y in the queue, and a positive number if x follows y.
+func (q *Queue[T]) Compare(x, y T) int {
+	a, b := x.entry(), y.entry()
+	return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.seq, b.seq))
+}
 
 // Steps returns the number of comparisons so far. Tests use it to check that the work is not quadratic.
 func (q *Queue[T]) Steps() int64 { return q.steps }

@@ -25,7 +25,7 @@ var rooms = map[string]string{
 	"plan":       "dag.go dag_*.go",
 	"features":   "merge.go contract.go map.go loop.go expand.go trigger.go",
 	"step":       "step.go step_*.go view.go middleware.go memo.go",
-	"run":        "run.go run_*.go executor.go coordinator.go",
+	"run":        "run.go run_*.go executor.go coordinator.go coordinator_*.go",
 	"events":     "events.go events_*.go",
 	"snapshots":  "snapshot.go snapshot_*.go codec.go",
 	"stores":     "store.go store_*.go durable.go durable_*.go inbox.go",

@@ -115,7 +115,9 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), Limit: r.IntN(3)}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
 	case 4:
 		inner := w.Graph(r, depth-1)
-		n.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }
+		w.Graphs = append(w.Graphs, inner)
+		number := len(w.Graphs) - 1
+		n.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, number) }
 		n.Groups, n.Key = nil, ""
 	}
 	if n.Compensate = nil; own {

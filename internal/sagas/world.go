@@ -24,6 +24,8 @@ type World struct {
 	// Adapt, if not nil, changes a node of a random graph. Graph may turn the node into a composite. It calls Adapt before that with `whole` false,
 	// and afterwards with `whole` true.
 	Adapt func(n *kahn.Node, whole bool)
+	// Graphs are the graphs that steps return. The state that such a step gives to Expand is the index of its graph.
+	Graphs []*kahn.Graph
 
 	Mu     sync.Mutex      // guards the fields below
 	Has    map[string]bool // effects that happened and were not undone
