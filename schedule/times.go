@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,6 +115,17 @@ var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0
 // star reports whether a field begins with a star. As in Vixie cron, a field such as */2 also begins with a star.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
+// weekday returns a day of week as package cron reads an hour: a name becomes its number, and a number loses its leading zeros.
+func weekday(text string) string {
+	if i := slices.Index([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, strings.ToLower(text)); i >= 0 {
+		return strconv.Itoa(i)
+	}
+	if n, err := strconv.Atoi(text); err == nil {
+		return strconv.Itoa(n)
+	}
+	return text
+}
+
 // parse returns the bits of a field.
 func (f *field) parse(text string) (bits uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
@@ -125,8 +137,14 @@ func (f *field) parse(text string) (bits uint64, err error) {
 			return 0, fmt.Errorf("the step %d is above %d", step, f.most)
 		}
 		option := f.option
-		if option == cron.Dow && (m[1] == "7" || m[2] == "7") {
+		if first, last := weekday(m[1]), weekday(m[2]); option == cron.Dow && (first == "7" || last == "7") {
 			option = cron.Hour // package cron accepts 7 as an hour, but not as a day of week
+			if end, err := strconv.Atoi(last); last != "" && (err != nil || end > 7) {
+				return 0, fmt.Errorf("the end of the range %s is not a day up to 7", item)
+			}
+			if last != "" {
+				item = strings.Replace(item, m[1]+"-"+m[2], first+"-"+last, 1)
+			}
 		}
 		parsed, err := cron.NewParser(option).Parse(item)
 		if err != nil {

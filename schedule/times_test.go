@@ -156,6 +156,37 @@ func TestBadExpressions(t *testing.T) {
 	}
 }
 
+// TestDaysOfWeek: both 0 and 7 mean Sunday, at either end of a range, beside numbers and names.
+func TestDaysOfWeek(t *testing.T) {
+	t.Parallel()
+	const all = "Sun Mon Tue Wed Thu Fri Sat"
+	for field, want := range map[string]string{
+		"*": all, "0": "Sun", "7": "Sun", "07": "Sun", "0,7": "Sun", "sun": "Sun", "sat": "Sat",
+		"0-7": all, "1-7": all, "mon-7": all, "MON-7": all, "Sun-7": all, "sun-7": all, "0-07": all, "1-5,7": "Sun Mon Tue Wed Thu Fri",
+		"5-7": "Sun Fri Sat", "fri-7": "Sun Fri Sat", "6-7": "Sun Sat", "sat-7": "Sun Sat", "7-7": "Sun", "7-07": "Sun", "6-7,wed": "Sun Wed Sat",
+		"0-6": all, "sun-sat": all, "1-5": "Mon Tue Wed Thu Fri", "mon-5": "Mon Tue Wed Thu Fri",
+		"1-7/2": "Sun Mon Wed Fri", "mon-7/2": "Sun Mon Wed Fri", "0-7/7": "Sun", "0-7/2": "Sun Tue Thu Sat", "5-7/2": "Sun Fri", "6-7/2": "Sat", "7-7/3": "Sun",
+		"7/2": "Sun", "5/2": "Fri", "*/2": "Sun Tue Thu Sat", "*/7": "Sun", "1,3-4,7": "Sun Mon Wed Thu",
+		// errors
+		"8": "", "7-8": "", "7-9": "", "7-20": "", "7-23": "", "7-24": "", "7-0": "", "7-1": "", "7-6": "", "7-sun": "", "7-mon": "", "7-sat": "", "8-7": "", "20-7": "",
+		"1-8": "", "mon-8": "", "fri-sun": "", "7-x": "", "x-7": "", "1-7/0": "", "1-7/8": "", "1,7-9": "", "jan-7": "", "7-99999999999999999999": "", "17": "", "1-17": "", "7/0": "", "7/8": "",
+	} {
+		times, err := schedule.Cron("0 0 * * "+field, "")
+		if want == "" {
+			require.ErrorIs(t, err, schedule.ErrBadSchedule, field)
+			require.ErrorContains(t, err, `day of week "`+field+`": `)
+			require.NotContains(t, err.Error(), "(23)", field) // the bounds are those of days, not of hours
+			continue
+		}
+		require.NoError(t, err, field)
+		var days []string
+		for u := range times.Between(at(t, "2026-11-29T00:00:00Z"), at(t, "2026-12-06T00:00:00Z")) { // from Sunday
+			days = append(days, u.Format("Mon"))
+		}
+		require.Equal(t, want, strings.Join(days, " "), field)
+	}
+}
+
 // minutes lists expressions; match reports whether the minute that a clock shows matches the expression.
 var minutes = []struct {
 	expression string
