@@ -804,6 +804,12 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	return hint{didYouMean(written, choices), meant}
 }
 
+// These texts are parts of the keys under which a store keeps records. No id contains them, see checkIDs.
+const (
+	undoMark = "#undo" // ends the key of the record of a compensation
+	tryMark  = "#try"  // precedes the number of an attempt
+)
+
 // checkIDs reports ids that look like the path of a node inside a composite, or like the key of another record in a store.
 func (c *compiler) checkIDs() {
 	for _, id := range c.names {

@@ -828,9 +828,6 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 // storedUndos are a store's records of the undoing of nodes, by the keys of the nodes.
 type storedUndos map[string]*undoState
 
-// undoMark ends the key of a record of undoing. No id ends with it, see checkIDs.
-const undoMark = "#undo"
-
 // add adds a record. An attempt that is running according to the record counts as crashed, since its process has ended.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {

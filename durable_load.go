@@ -341,9 +341,6 @@ func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
-// tryMark precedes the number of an attempt in a key. No id contains it, see checkIDs.
-const tryMark = "#try"
-
 // pathOfKey returns the path of the node with a key: the key without the attempt numbers of composites.
 func pathOfKey(key string) string {
 	before, rest, found := strings.Cut(key, tryMark)
