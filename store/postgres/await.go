@@ -261,7 +261,7 @@ func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
 }
 
 func (s *Store) tryInsertEnded(ctx context.Context, r *store.Run) error {
-	tx, err := s.pool.Begin(ctx)
+	tx, err := s.pool.BeginTx(ctx, s.begins())
 	if err != nil {
 		return describe(err)
 	}

@@ -78,7 +78,7 @@ func (s *Store) grant(ctx context.Context, holder string, ttl time.Duration, req
 	if len(requests) == 0 {
 		return answers, nil
 	}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, s.begins(), func(tx pgx.Tx) error {
 		limits, now, err := s.lockGrants(ctx, tx, requests)
 		if err != nil {
 			return err

@@ -93,7 +93,7 @@ func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t stor
 	}
 	bound, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	err := pgx.BeginFunc(bound, s.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(bound, s.pool, s.begins(), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(bound, "SELECT pg_advisory_xact_lock(hashtextextended($1, 2))", "kahn "+s.schema+" "+t.Key); err != nil {
 			return err
 		}

@@ -23,11 +23,17 @@ const maxStatement = 2 * maxBatchBytes
 // maxPart is how many rows a part of a commit may have.
 const maxPart = 5000
 
+// begins returns how a transaction of several statements begins: in one round trip with a setting that bounds its pauses. If this process is stopped
+// between two statements, the server ends the transaction, and with it its locks, after the time that a statement may take.
+func (s *Store) begins() pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: fmt.Sprintf("BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1)}
+}
+
 // executeParts does what execute does, for one commit that is large or settles awaits.
 func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, err error) {
 	m := c.arg
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	tx, err := s.pool.Begin(ctx)
+	tx, err := s.pool.BeginTx(ctx, s.begins())
 	cancel()
 	if err != nil {
 		return nil, nil, describe(err)
@@ -43,7 +49,6 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 		settles = withAwaits
 		p.lockAwaits(m.c.Awaits)
 	}
-	p.exec(fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1))
 	var nodes nodeRows
 	for i := range m.stage.changes {
 		ch := &m.stage.changes[i]

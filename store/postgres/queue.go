@@ -265,7 +265,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 		err = s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others, &version)
 		return errors.Join(describe(err), newerSchema(version))
 	}
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, s.begins(), func(tx pgx.Tx) error {
 		// If two processes with the same owner announce themselves at once, the second one finds the first.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err

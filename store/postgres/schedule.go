@@ -83,7 +83,7 @@ func (s *Store) PutSchedule(ctx context.Context, x store.Schedule, create *store
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.pool, s.begins(), func(tx pgx.Tx) error {
 		var put bool
 		var stored int64
 		err := tx.QueryRow(ctx, s.sql(putScheduleText()), x.Name, int64(x.Revision), x.Paused, x.Tick, x.Active, []byte(x.Definition)).Scan(&put, &stored)
