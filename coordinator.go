@@ -28,8 +28,8 @@ type Coordinator struct {
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and calls that were in flight are made again. The
-// nodes need no Do: the host performs their steps.
+// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot. Calls that were in flight are made again, unless the
+// snapshot is one of [Coordinator.Snapshot]. The nodes need no Do: the host performs their steps.
 //
 // NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the year 9999,
 // which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. A Coordinator cannot offer the
@@ -63,8 +63,8 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	c := &Coordinator{run: r, h: h}
 	defer c.enter()()
 	h.settle(r)
-	if h.keepsFlight {
-		h.advance(r, now) // the run continues at the time of the snapshot
+	if h.keepsFlight { // the clock of the restored run still has the time of the snapshot
+		h.advance(r, now)
 	}
 	return c, nil
 }
@@ -583,7 +583,7 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// a may be nil, because not every View has an asking.
+// asksFor records that the function has asked for a failed node. The receiver may be nil, because not every View has an asking.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -632,7 +632,7 @@ func joinSlip(slip, err error) error {
 // GraphCalls makes the run call the function `by` instead of each guard, each fallback, and each test of a condition or a loop. These may be Go
 // functions or texts. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". The function `by` calls
 // its argument `call` and returns the results, or returns recorded results without calling it. So an engine that replays histories can record the
-// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to
+// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of `call` also reports which questions to
 // the [View] had no answer. The run uses the results of `by`; a value of another type fails the call with an error that matches [ErrBadValue]. The
 // option's error matches [ErrBadOption] if `by` is nil.
 //
@@ -692,8 +692,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot records that a condition has not looked at any failure. It makes the list `asked` of the condition empty, but not nil. A nil list means
-// that the questions are unknown.
+// askedOrNot is called when the test of a condition has returned. If a predecessor is bad and the test has asked for no failed node, askedOrNot
+// makes the list `asked` of the condition empty, but not nil. A nil list means that it is unknown what the test asked.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -11,14 +11,15 @@ import (
 )
 
 // Snapshot returns the current state of the run with the attempts in flight. It may be called between any two calls of the Coordinator. A Coordinator
-// that resumes from it, in any process, behaves as this Coordinator would: Next does not return the attempts again, their results are accepted by
-// [Coordinator.Attempt], and timeouts, limits and rates go on. So a host can load the snapshot for each message, apply the message, and store the
-// next snapshot. The methods Snapshot of [Run] and [Result] keep no attempts in flight.
+// that resumes from it, in any process, behaves as this Coordinator would: Next does not return the attempts again, [Coordinator.Attempt]
+// finds them for their results, and timeouts, limits and rates go on. So a host can load the snapshot for each message, apply the message, and
+// store the next snapshot. The methods Snapshot of [Run] and [Result] keep no attempts in flight.
 //
 // The new Coordinator must have the same graph and options. It continues at the time of the snapshot, and NewCoordinator then sets its clock to
-// `now`, like Advance. Sinks get only the events that follow. [Run.Leave] and the Warnings of the Result are not kept. The attempts are repeated, as
-// after a crash, with another graph (see [AllowGraphChange]), with [Redrive] and [Fork], and in a run without a Coordinator. So are the attempts
-// inside an expanded node, unless the option [ExpandedGraphs] is given. Taking a snapshot and resuming from it take time linear in the nodes.
+// `now`, like Advance. Sinks get only the events that follow. [Run.Leave] and the Warnings of the Result are not kept. The new run repeats the
+// attempts, as after a crash, if it has another graph (see [AllowGraphChange]), is made by [Redrive] or [Fork], or has no Coordinator. It also
+// repeats the attempts inside an expanded node, unless it has the option [ExpandedGraphs]. Taking a snapshot and resuming from it take time
+// linear in the nodes.
 func (c *Coordinator) Snapshot() *Snapshot {
 	defer c.enter()()
 	r, h := c.run, c.h
@@ -27,10 +28,10 @@ func (c *Coordinator) Snapshot() *Snapshot {
 	for {
 		h.settle(r)
 		r.st.Lock()
-		if len(h.jobs)+len(h.undos) == 0 { // otherwise another goroutine has signalled or stopped the run
+		if len(h.jobs)+len(h.undos) == 0 {
 			break
 		}
-		r.st.Unlock()
+		r.st.Unlock() // another goroutine has signalled or stopped the run since settle
 	}
 	defer r.st.Unlock()
 	s := r.takeSnapshot()
@@ -158,7 +159,7 @@ type flightTaker struct {
 	calls  map[*Run][]*Step // the attempts in flight
 	begun  map[*Step]bool
 	turns  map[*Step]int // the positions in manual.stops
-	alarms []*alarm      // belong to Alarms
+	alarms []*alarm      // the alarms that Alarms describes, in the same order
 	others int           // the number of alarms of compensations
 }
 
@@ -272,7 +273,7 @@ func (f *flightTaker) run(r *Run) {
 	for _, s := range calls {
 		if f.h.calls[s].undo != nil {
 			if s.flags&stepUndo == 0 {
-				continue // the step is called again to return its graph
+				continue // the attempt calls the step again only to get its graph
 			}
 			x.Undos = append(x.Undos, f.undo(s))
 		} else if r.extras[s.ref] == nil {
@@ -299,7 +300,7 @@ func (f *flightTaker) run(r *Run) {
 	}
 }
 
-// node adds what the snapshot does not contain of a node.
+// The method `node` adds the part of a node's state that the rest of the snapshot does not contain.
 func (f *flightTaker) node(to *runFlight, r *Run, ref machine.Ref) {
 	x, s, w := r.extras[ref], r.current(ref), r.st.Word(ref)
 	n := nodeFlight{ID: r.plan.names[ref]}

@@ -11,12 +11,12 @@ import (
 )
 
 // ExpandedGraphs makes a Coordinator continue inside expanded nodes, see [Expand], when it resumes from the JSON form of a snapshot of
-// [Coordinator.Snapshot]. Such a snapshot does not contain the graphs. NewCoordinator calls graph for each expanded node that has not ended, or
-// in which nodes may have to be undone, with the node's path and the state that the step gave to Expand. It returns the graph that the step returned.
-// Without this option the step is called again to return the graph, and the attempts inside are repeated.
+// [Coordinator.Snapshot]. Such a snapshot does not contain the graphs. NewCoordinator calls the function `graph` for each expanded node that
+// has not ended, or in which nodes may have to be undone. The arguments are the node's path and the state that the step gave to Expand; `graph`
+// returns the graph that the step returned. Without this option the step is called again to return the graph, and the attempts inside are repeated.
 //
-// NewCoordinator returns the errors of graph, and an error that matches [ErrGraphChanged] if a graph has not the [Plan.Hash] of the former one. The
-// option's error matches [ErrBadOption] if graph is nil.
+// NewCoordinator returns the errors of `graph`. Its error matches [ErrGraphChanged] if the [Plan.Hash] of a graph is not the hash of the former
+// graph. The option's error matches [ErrBadOption] if `graph` is nil.
 func ExpandedGraphs(graph func(path string, state any) (*Graph, error)) Option {
 	return optionFunc(func(c *config) error {
 		if graph == nil {
@@ -141,10 +141,10 @@ func (r *Run) landing() *landing {
 	return r.manual.landing
 }
 
-// of returns the state of a node, or nil.
+// The method `of` returns the state of a node, or nil.
 func (x *landing) of(r *Run, id string) *nodeFlight { return x.nodes[flightRef{r.flightKey(), id}] }
 
-// walk calls f for h, the nested runs in it, and earlier iterations, the outermost first.
+// walk calls f for h, and then for the nested runs in it, including earlier iterations. It calls f for a run before the runs nested in it.
 func (h *held) walk(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {
@@ -157,8 +157,8 @@ func (h *held) walk(f func(h *held)) {
 	}
 }
 
-// resumeInFlight does what resume does, for a run in which the attempts in flight continue: it computes what follows from the installed words, and
-// stops nothing again.
+// resumeInFlight does what resume does, for a run in which the attempts in flight continue: it computes what follows from the installed words. It
+// restores a stop without stopping nodes again, because the words already say which nodes are being stopped.
 func (h *held) resumeInFlight(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -193,7 +193,7 @@ func (h *held) resumeInFlight(stop *stopState, inWave bool) {
 	}
 }
 
-// keepsSome reports whether the graph of an expanded node that has not ended is not known, so that the attempts inside are repeated.
+// keepsSome reports whether there is an expanded node that has not ended and whose graph is not known. The attempts inside it are repeated.
 func (h *held) keepsSome() bool {
 	for _, n := range h.kept {
 		if !n.Status.Terminal() {
@@ -294,7 +294,7 @@ func (x *landing) sortFailures(root *Run, runs *held) {
 	})
 }
 
-// landKeys restores the buckets of the tree's keys. The nested runs of a key may have ended.
+// landKeys restores the buckets of the tree's keys, also of a key whose nested runs have ended.
 func (x *landing) landKeys(root *Run) {
 	if root.tree == nil || !root.st.Rated() {
 		return
@@ -517,7 +517,7 @@ func (u *undo) land(n *nodeFlight, now int64) {
 	r.manual.sort(r.manual.begun)
 }
 
-// lapseAll records the tokens of the attempts that the run repeats, because it continues from a snapshot without them.
+// lapseAll records the tokens of the attempts that were in flight. The run does not continue these attempts, but repeats them.
 func (h *held) lapseAll() {
 	h.walk(func(h *held) {
 		r := h.run

@@ -53,13 +53,13 @@ func (c *Coordinator) Attempt(token string) (*Step, error) {
 }
 
 // InFlight returns the attempts that Next has returned and whose results the run waits for, in the order in which Next returned them. A host uses it
-// to send calls again that may be lost. An attempt whose step must stop has a context that has ended, see [Coordinator.NextStop].
+// to repeat calls that may be lost. An attempt whose step must stop has a context that has ended, see [Coordinator.NextStop].
 func (c *Coordinator) InFlight() []*Step {
 	defer c.enter()()
 	h := c.h
 	h.settle(c.run)
 	list := make([]*Step, 0, len(h.calls))
-	unknown := make(map[*Step]bool, len(h.begun)) // to the host
+	unknown := make(map[*Step]bool, len(h.begun)) // the attempts that Next has not returned
 	for _, s := range h.begun {
 		unknown[s] = true
 	}
@@ -102,7 +102,7 @@ func (x inFlight) token(s *Step) string {
 	return s.run.token(kind, s.ref, s.attempt, again)
 }
 
-// token returns the token of an attempt of a node. The parameter again is the number of re-entries in the attempt.
+// token returns the token of an attempt of a node. The parameter `again` is the number of re-entries in the attempt.
 func (r *Run) token(kind string, ref machine.Ref, attempt, again int32) string {
 	var outer [8]int32
 	numbers := outer[:0] // of the composites around the node, the innermost first
