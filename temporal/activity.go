@@ -61,7 +61,8 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	left := make(chan struct{})
-	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when step does
+	// attend returns when this method returns, because that ends ctx.
+	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) })
 	info := activity.GetInfo(ctx)
 	if t.isOfAnother(info.WorkflowExecution.RunID) {
 		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the workflow was reset, and the attempt begins again", lostWorker, nil)
@@ -249,7 +250,8 @@ func (h *host) fits(path, what string, data json.RawMessage) error {
 	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
 }
 
-// unlessBlobs makes an error permanent. It does not change an error of the BlobStore itself, which leads to a retry if the node's Retry allows one.
+// unlessBlobs makes an error permanent. It does not change an error of the BlobStore itself: after such an error the node is retried, if its Retry
+// allows it.
 func unlessBlobs(err error) error {
 	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
 		return err

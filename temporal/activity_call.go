@@ -40,7 +40,7 @@ type foreseen struct {
 	isItem          bool
 }
 
-// at returns what is foreseen for the node at a path, and the part of the path before the node's id.
+// The method `at` returns what is foreseen for the node at a path, and the part of the path before the node's id.
 func (f *foresight) at(path string) (n foreseen, prefix string) {
 	f.once.Do(f.look)
 	n, ok := f.nodes[path]
@@ -93,8 +93,8 @@ func (n foreseen) predecessors() []string {
 	return list
 }
 
-// given returns the parameters that follow from the plan and from the other values of a call. They are usually all of its parameters: a parameter
-// that merges several values is missing here, and so is the value of a port.
+// The method `given` returns the parameters that follow from the plan and from the other values of a call. Usually these are all parameters of the
+// call. The exceptions are a parameter that merges several values, and the value of a port: they are missing here.
 func (n foreseen) given(c *kahn.Call) map[string]any {
 	m := map[string]any{}
 	if len(n.edges) == 0 {
@@ -113,7 +113,7 @@ func (n foreseen) given(c *kahn.Call) map[string]any {
 }
 
 // shorten returns the short form of a call that Temporal gets at the given time. The result "values" has the values of all predecessors, in order, if
-// each has delivered one; the short call then lacks them. shorten returns false if fill cannot make the same call from the short one.
+// each has delivered one; the short call then lacks them. shorten returns false if the method `fill` cannot make the same call from the short one.
 func (f *foresight) shorten(c kahn.Call, now time.Time) (short kahn.Call, values []any, ok bool) {
 	n, _ := f.at(c.Path)
 	short = c
@@ -260,7 +260,8 @@ func encode(codec kahn.Codec, value any) (json.RawMessage, error) {
 	return codec.Encode(value)
 }
 
-// short returns the beginning of a hash of the plan's name and fingerprint. Plans with the same fingerprint may have different functions.
+// The method `short` returns the beginning of a hash of the plan's name and fingerprint. The fingerprint alone is not enough, since plans with the
+// same fingerprint may have different functions.
 func (id planID) short() string {
 	sum := sha256.Sum256([]byte(id.Name + "\x00" + id.Print))
 	return hex.EncodeToString(sum[:])[:shortPrint]
@@ -324,7 +325,7 @@ func (c call) task(id planID, run, in string) task {
 	return t
 }
 
-// executionBytes is how many characters of the workflow's execution a short task has that does not have the id of its run.
+// executionBytes is how many characters of the run id of the workflow's execution a short task contains, if it does not contain the id of its run.
 const executionBytes = 6
 
 // isOfAnother reports whether a task belongs to another execution of the workflow than the activity. This is so if an operator has reset the workflow

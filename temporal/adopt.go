@@ -86,7 +86,8 @@ func (x *interpreter) checkAdopt(r adoptRequest) error {
 	case r.Plan.Name != x.plan.Name():
 		return fmt.Errorf("kahn/temporal: %w: the run belongs to workflow %q, not %q", kahn.ErrGraphChanged, x.plan.Name(), r.Plan.Name)
 	}
-	_, err := kahn.AdoptPreview(x.plan, s) // whether a run can be adopted at all does not depend on the plan
+	// The worker does not have the new plan, so it checks with the former plan whether the run can be adopted at all.
+	_, err := kahn.AdoptPreview(x.plan, s)
 	return err
 }
 

@@ -37,8 +37,8 @@ type texts struct {
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns texts for values of the given types. Without a BlobStore the texts never make references, and return an error for a
-// reference that they read.
+// textsIn returns a value of type texts for values of the given types. Without a BlobStore its methods never write a reference, and return an
+// error if they read one.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {
@@ -202,7 +202,7 @@ func (w watch) look(err error) {
 }
 
 // withoutDeadlockDetection calls a function. The SDK can pause its deadlock detector only for data converters, so a data converter must call f:
-// see caller.
+// see the type `caller`.
 func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
 	if aware, is := c.(workflow.ContextAware); is {

@@ -49,7 +49,7 @@ type Kind struct {
 	// Workflow, if it is not nil, makes a child workflow of the host's own perform each attempt of the kind, in place of an activity: see
 	// [StepWorkflow]. The workflow of the run calls the function, also in each replay, so the result must depend only on the Step, and the function
 	// must change nothing. If two calls return different results, the workflow task fails with [ErrImpure]. An error of the function fails the node,
-	// which is not retried. A Do of the nodes and the worker's step function are not called. Local and the times above must not be set. Change
+	// which is not retried. Neither a Do of the nodes nor the worker's step function is called. Local and the times above must not be set. Change
 	// Workflow only when all runs that began before the change have ended.
 	Workflow func(*kahn.Step) (StepWorkflow, error)
 }

@@ -159,8 +159,8 @@ func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	return next, err
 }
 
-// uncalled is an option of a Coordinator that only checks a redrive: the Coordinator calls no function of the plan. Only workers call these
-// functions.
+// uncalled is an option for a Coordinator that only checks a start, a redrive or an adoption. With this option the Coordinator calls no guard, test
+// or fallback of the plan, since only workers call these functions.
 var uncalled = kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted })
 
 // converter returns the data converter of the client.

@@ -10,8 +10,8 @@ import (
 )
 
 // writtenOnce is a codec that encodes a list or a map only once, however many calls contain it. Each call of a map's item has the whole list, so
-// without this codec the time for n items would grow with n². The codec remembers texts only from a call of its method begin to the call of end.
-// Values do not change in this time.
+// without this codec the time for n items would grow with n². The codec remembers texts only between the calls of its methods `begin` and
+// `end`. Values do not change in this time.
 type writtenOnce struct {
 	kahn.Codec
 	written map[place]written // nil outside of begin and end

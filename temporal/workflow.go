@@ -22,7 +22,7 @@ type input struct {
 	Plan         planID                     `json:"plan"`
 	StateVersion int                        `json:"state_version"`         // the machine.StateVersion with which the run began; it stays the same until the run ends
 	RunID        string                     `json:"run_id,omitempty"`      // the id of the run; "" if it is the run id of the workflow's first execution
-	WorkflowID   string                     `json:"workflow_id,omitempty"` // begins the ids of child workflows; a replayer of the SDK does not know the workflow's id
+	WorkflowID   string                     `json:"workflow_id,omitempty"` // the first part of the ids of child workflows; in replays the SDK does not know it
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
@@ -155,7 +155,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // if the channel is closed while the Selector waits, the Selector calls this function until its value is taken
+		// If the channel is closed while the Selector waits, the Selector calls this function again and again, until the channel's value is taken.
+		c.ReceiveAsync(nil)
 		x.cancel()
 	})
 	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
@@ -235,7 +236,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			x.c.Run().Leave() // Leave does nothing for a stopped run until the run begins to undo its nodes, so it is called in every turn of the loop
+			// Leave is called in every turn of the loop, because it does nothing for a stopped run that has not begun to undo its nodes.
+			x.c.Run().Leave()
 		}
 		res, err := x.c.Result()
 		if !errors.Is(err, kahn.ErrNotEnded) {
@@ -270,7 +272,7 @@ func (x *interpreter) since(change string) bool {
 }
 
 // graceVersion names the change that a cancellation by Temporal happens at the time of its arrival, so that running steps get the whole CancelGrace.
-// Before, it happened at the time of the event before it. Workflows with names existed when the change was made.
+// Without the change it happens at the time of the preceding event. Workflows with names existed when the change was made.
 const graceVersion = "kahn.Grace"
 
 // cancel cancels the run because Temporal asked for it.
@@ -361,8 +363,8 @@ func (x *interpreter) next() (n, size int) {
 	return n, size
 }
 
-// written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, written drops the attempt
-// and returns false.
+// written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, the method drops the
+// attempt and returns false.
 func (x *interpreter) written(i int) bool {
 	if x.begun[i].data != nil || x.encode(x.begun[i]) {
 		return true
@@ -437,8 +439,8 @@ func (x *interpreter) perform(a *attempt) {
 	})
 }
 
-// ended reports the result of an attempt to the run. If the worker of the attempt is gone, ended begins the attempt again, before the
-// waiting attempts.
+// The method `ended` reports the result of an attempt to the run. If the worker of the attempt is gone, the method puts the attempt in front of the
+// attempts that wait to be given to Temporal.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
