@@ -577,7 +577,7 @@ func (c *completedWith) of(r *Run) event.Completion {
 	return c.Completion
 }
 
-// endedWith is the payload of the run's last event with the output of the run.
+// endedWith is the payload of the event that ends the run, and the output of the run. The output is encoded when the first reader gets the event.
 type endedWith struct {
 	event.RunEnd
 	value any

@@ -324,7 +324,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// The method `given` returns a root input. If `noted` is set, a memo must record the read, see sights.
+// The method `given` returns a root input. If `noted` is set, the method also notes for a memo that the input was read: see the type sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -360,7 +360,8 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 // eachInput calls f with the names of the root inputs. It may repeat a name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput calls f like eachInput. If `noted` is set, a memo must record the read, see sights.
+// everyInput calls f with the names of the root inputs, as eachInput does. If `noted` is set and the names come from the composite around the run,
+// everyInput also notes in r.seen, for a memo, that they were read: see the type sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)

@@ -45,7 +45,7 @@ type share struct {
 	refs      int      // the number of runs that may use the key
 	stakes    []*stake // the stakes of all runs, unordered
 	far       *far     // the limits shared with other processes; nil if there are none
-	due.Entry          // the share's entry in awaited
+	due.Entry          // the share's entry in the queue pool.awaited
 }
 
 // stake connects one run to a share.

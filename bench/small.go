@@ -155,8 +155,8 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 	return ok, nil
 }
 
-// A run of a prepared graph may take as long as errgroup and channels, or 1.7 times as long if the graph has a single node. A graph that is built for
-// one run may also take as long as errgroup and channels, but no measured ratio meets this budget. If a graph has three nodes or more, kahn should
+// The budget for a run of a prepared graph is the time of errgroup and channels for the same graph, or 1.7 times this time if the graph has a single
+// node. The budget for a graph that is built for one run is the time of errgroup and channels, too, but no measured ratio meets it. If a graph has three nodes or more, kahn should
 // also be faster than the other libraries for graphs; -check does not test this. The field `measured` is the ratio on two idle cores, including the
 // garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
 var (

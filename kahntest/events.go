@@ -75,7 +75,7 @@ type streamChecker struct {
 	crash       bool                 // whether the run has crashed, so that waits may be listed a second time
 	part        bool                 // whether nodes may have results without events: the stream begins with a resumption, or the run is a fork
 	graphs      map[*kahn.Graph]map[string]*decl
-	expanded    map[string]*kahn.Graph // the graphs of expanded nodes with a single attempt, by path
+	expanded    map[string]*kahn.Graph // by path: the graph of each expanded node that had exactly one attempt
 	inside      map[string]*interior   // by the path of a composite: the nodes in it whose events were read
 	resumptions int
 	wave        int // in waves mode, the tier of the latest wave; -1 before the first wave

@@ -54,7 +54,7 @@ func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, e
 		return nil
 	}
 	if n, _ := x.plan.At(s.Path()); s.Compensating() && n.CompensateBy == nil {
-		return nil // the node has a Compensate, which is a function of the worker
+		return nil // an activity calls the Go function Compensate of the node
 	}
 	return f
 }

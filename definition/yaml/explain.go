@@ -41,8 +41,10 @@ const (
 
 // found is a mistake in a text.
 type found struct {
-	rest   string // the value at the mistake, see valueOf: it begins at the group of m.line or, if m.line is nil, at the mistake
-	header int    // the number of the line with the | or > of the text in block style
+	// rest is the value with the mistake, as valueOf returns it, or "?" if the text ends there. If the mistake has a pattern (mistake.line), the value
+	// begins where the group of the pattern matches. Otherwise it begins at the place that mistake.at selects.
+	rest   string
+	header int // the number of the line with the | or > of the text in block style
 	le     *yaml.LoadError
 }
 

@@ -72,9 +72,9 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			// No number in a later row is less than `least`. A slip that is not a swap adds to a number of this row or of a later row. A swap in the next
-			// row adds one to a number of `last`. The number of `this` in the same column exceeds that number by at most one, so the sum is not less than
-			// `least`.
+			// No number in a later row is less than `least`. Without a swap, a number is computed from a number in this row, or from an earlier number in a
+			// later row, by adding zero or one. With a swap, a number in the next row is a number of `last` plus one. The number of `this` in the same
+			// column exceeds that number of `last` by at most one, so the sum is not less than `least`.
 			return allowed + 1
 		}
 		before, last, this = last, this, before
