@@ -156,9 +156,9 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 }
 
 // The budget for a run of a prepared graph is the time of errgroup and channels for the same graph, or 1.7 times this time if the graph has a single
-// node. The budget for a graph that is built for one run is the time of errgroup and channels, too, but no measured ratio meets it. If a graph has three nodes or more, kahn should
-// also be faster than the other libraries for graphs; -check does not test this. The field `measured` is the ratio on two idle cores, including the
-// garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
+// node. The budget for a graph that is built for one run is the time of errgroup and channels, too, but no measured ratio meets it. If a graph has
+// three nodes or more, kahn should also be faster than the other libraries for graphs; -check does not test this. The field `measured` is the ratio
+// on two idle cores, including the garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}
