@@ -465,7 +465,7 @@ func (f FileRef) check(data []byte) error {
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
 // Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file; if it fails, it
-// changes nothing.
+// changes nothing. The method Contents of the codec [store.Blobs] returns these blobs.
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -53,7 +54,7 @@ var (
 
 // Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. When Blobs reads a value back from the
 // store, it checks the value against the reference. A blob stays in the store until [Admin].Prune has removed all runs that refer to the blob.
-// A codec that hides the references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
+// A codec that hides the references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse. A Blobs must not be copied.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
@@ -62,6 +63,8 @@ type Blobs struct {
 	// Patience is how long a failing call of the Store is repeated, and how long one call may take. If the calls fail for longer, the value cannot be
 	// encoded or decoded, and a node whose value cannot be encoded fails. Zero means 30 s.
 	Patience time.Duration
+
+	shows atomic.Int32 // whether the Codec shows references: unknown, shown or hidden
 }
 
 // Check returns an error if there is no Codec or no Store.
@@ -103,7 +106,7 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 }
 
 // Content is a value with a content of its own, such as a file. [Blobs] keeps the content as a blob. The JSON of the value has {"$blob": key} in
-// place of the content.
+// place of the content. If the codec hides these references and is not [Sealed], [Blobs] cannot encode the value; the error matches [ErrRejected].
 type Content interface {
 	// BlobKey returns the hex SHA-256 of the content.
 	BlobKey() string
@@ -111,36 +114,79 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the content of each [Content] inside a value into the Store. The result "held" is true if the value has contents. The data
+// keepContents puts the content of each [Content] inside a value into the Store. The result "held" is true if data refers to contents. The data
 // itself must then not become a blob, so that [BlobKeys] finds the references in the data.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
-	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
+	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) && b.showsReferences() {
 		return false, nil
 	}
+	store := b.Contents()
 	eachContent(reflect.ValueOf(value), 0, func(c Content) {
-		held = true
-		if err == nil {
-			err = b.keepContent(c)
+		if err != nil {
+			return
 		}
+		var key string
+		if key, err = b.reference(c.BlobKey()); err != nil {
+			return
+		}
+		switch {
+		case bytes.Contains(data, []byte(`"`+key+`"`)):
+			held = true
+			err = b.keepContent(c, store)
+		case !b.showsReferences():
+			err = fmt.Errorf("%w: a %T has a content, but the codec %T hides the reference to it: use Sealed to encrypt values, give a codec that wraps "+
+				"Sealed a method Unwrap() store.Codec, or let the codec write %q: key in the clear", ErrRejected, c, b.Codec, blobMark)
+		} // otherwise the JSON form of the value leaves the content out
 	})
 	return held, err
 }
 
-func (b *Blobs) keepContent(c Content) error {
+// The states of Blobs.shows.
+const (
+	unknown int32 = iota
+	shown
+	hidden
+)
+
+// showsReferences reports whether the Codec writes references to contents in the clear. To find out, it encodes a reference, once.
+func (b *Blobs) showsReferences() bool {
+	if b.shows.Load() == unknown {
+		c := b.Codec
+		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // it keeps references in the clear, and would put the test into its store
+			c = outer.Codec
+		}
+		state, test := hidden, blobKey(nil)
+		if key, err := b.reference(test); err == nil {
+			data, err := c.Encode([]any{map[string]any{blobMark: test}})
+			if err == nil && slices.Contains(BlobKeys(data), key) {
+				state = shown
+			}
+		}
+		b.shows.Store(state)
+	}
+	return b.shows.Load() == shown
+}
+
+func (b *Blobs) keepContent(c Content, in BlobStore) error {
 	key := c.BlobKey()
 	data, err := c.Content()
 	if err == nil && blobKey(data) != key {
 		err = ErrBlobDamaged
 	}
-	call := func(ctx context.Context) error { return b.Store.Put(ctx, key, data) }
-	if err != nil { // the content cannot be stored, but the blob may be in the store already
-		call = func(ctx context.Context) error {
-			_, missing := b.Store.Get(ctx, key)
-			return missing
+	if err != nil { // the content cannot be read, but it may be in the store already, perhaps under an old key of Sealed
+		missing := b.repeat(func(ctx context.Context) (err error) {
+			data, err = in.Get(ctx, key)
+			return err
+		})
+		if missing == nil && blobKey(data) != key {
+			missing = ErrBlobDamaged
+		}
+		if missing != nil {
+			return fmt.Errorf("blob %s: %w", key, errors.Join(err, missing))
 		}
 	}
-	if failed := b.repeat(call); failed != nil {
-		return fmt.Errorf("blob %s: %w", key, errors.Join(err, failed))
+	if err := b.repeat(func(ctx context.Context) error { return in.Put(ctx, key, data) }); err != nil {
+		return fmt.Errorf("blob %s: %w", key, err)
 	}
 	return nil
 }
@@ -177,7 +223,7 @@ func eachContent(v reflect.Value, depth int, f func(c Content)) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
+			if field := v.Type().Field(i); field.IsExported() && field.Tag.Get("json") != "-" {
 				eachContent(v.Field(i), depth+1, f)
 			}
 		}

@@ -30,20 +30,23 @@ func CheckCodec(c Codec) error {
 // runs with such a codec must not be stored. If a host's codec wraps another codec, it must have a method `Unwrap() Codec` that
 // returns the wrapped codec.
 func CheckEvents(c Codec) error {
-	for c != nil {
-		switch x := c.(type) {
-		case *Sealed:
-			if !x.EventsInClear {
-				return errors.New("what steps emit and log, answers and errors would be in the clear beside values that are sealed; see Sealed.EventsInClear")
-			}
-			c = x.Codec
-		case *Blobs:
-			c = x.Codec
-		case interface{ Unwrap() Codec }:
-			c = x.Unwrap()
-		default:
-			return nil
+	for ; c != nil; c = inner(c) {
+		if s, is := c.(*Sealed); is && !s.EventsInClear {
+			return errors.New("what steps emit and log, answers and errors would be in the clear beside values that are sealed; see Sealed.EventsInClear")
 		}
+	}
+	return nil
+}
+
+// inner returns the codec that a codec wraps, or nil.
+func inner(c Codec) Codec {
+	switch x := c.(type) {
+	case *Sealed:
+		return x.Codec
+	case *Blobs:
+		return x.Codec
+	case interface{ Unwrap() Codec }:
+		return x.Unwrap()
 	}
 	return nil
 }

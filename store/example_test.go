@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -151,4 +153,34 @@ func ExampleExport() {
 	n, _ := res.Node("send")
 	fmt.Println(id, res.Status, n.Output)
 	// Output: invoice-ann completed sent to ann
+}
+
+// The content of a file is encrypted, too. Another process restores the file with the codec's Contents.
+func ExampleBlobs_Contents() {
+	folder, err := os.MkdirTemp("", "files")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	key := bytes.Repeat([]byte{7}, 32) // a real host loads the key from its secret store
+	codec := &store.Blobs{
+		Codec: &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"2026": key}, Current: "2026"},
+		Store: new(store.MemoryBlobs),
+	}
+	path := filepath.Join(folder, "report.txt")
+	_ = os.WriteFile(path, []byte("a report"), 0o600)
+	file, err := kahn.File(path)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := codec.Encode(file); err != nil { // as a run does with an output
+		panic(err)
+	}
+	_ = os.Remove(path)
+	fmt.Println(file.Restore(context.Background(), codec.Contents()))
+	text, _ := os.ReadFile(path)
+	fmt.Println(string(text))
+	// Output:
+	// <nil>
+	// a report
 }

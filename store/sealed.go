@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -21,6 +22,9 @@ var ErrSealed = errors.New("the value cannot be opened")
 // The same value under the same key is always written as the same text. So a [Blobs] that wraps Sealed keeps equal values only once. A reader of
 // the store therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of
 // n different values share a nonce with a probability of about n²/2⁹⁷.
+//
+// If values have a [Content], such as a file, a Blobs that wraps Sealed encrypts the content, too. [Blobs.Contents] reads it. References to
+// contents are HMACs, and stay readable beside the value, so that [Admin].Prune finds them.
 //
 // A value does not say to which node or run it belongs. So somebody who can write to the store can replace one value by another, and no reader
 // notices. The results of sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
@@ -54,11 +58,11 @@ func (s *Sealed) Check() error {
 
 const sealedMark = "$sealed"
 
-// sealer has the cipher and the key of the HMAC, both derived from one key of Sealed.
-type sealer struct {
-	aead   cipher.AEAD
-	nonces []byte // the key of the HMAC
-}
+// blobsMember is the member of a sealed value that lists the references in the value, so that [BlobKeys] and stores find them without the key.
+const blobsMember = "blobs"
+
+// sealer encrypts with one key of Sealed. It derives a key of its own for each purpose.
+type sealer struct{ key []byte }
 
 // derive makes a key for one purpose.
 func derive(key []byte, purpose string) []byte {
@@ -75,7 +79,48 @@ func (s *Sealed) sealer(name string) (*sealer, error) {
 	case len(key) != 32:
 		return nil, fmt.Errorf("%w: key %q has %d bytes, not 32", ErrSealed, name, len(key))
 	}
-	block, err := aes.NewCipher(derive(key, "kahn: values"))
+	return &sealer{key}, nil
+}
+
+// purpose names the keys for one kind of data: the key of the cipher, and the key of the HMAC that is the nonce.
+type purpose struct{ cipher, nonces string }
+
+var (
+	forValues   = purpose{"kahn: values", "kahn: nonces"}
+	forContents = purpose{"kahn: contents", "kahn: nonces of contents"}
+)
+
+// seal encrypts data. The method `open` must get the same text "about". The data must determine this text: the nonce depends only on the data.
+func (x *sealer) seal(p purpose, data []byte, about string) ([]byte, error) {
+	aead, err := x.aead(p)
+	if err != nil {
+		return nil, err
+	}
+	h := hmac.New(sha256.New, derive(x.key, p.nonces))
+	_, _ = h.Write(data) // writing to a hash never fails
+	nonce := h.Sum(nil)[:aead.NonceSize()]
+	return aead.Seal(nonce, nonce, data, []byte(about)), nil
+}
+
+// open decrypts what the method `seal` has encrypted.
+func (x *sealer) open(p purpose, sealed []byte, about string) ([]byte, error) {
+	aead, err := x.aead(p)
+	if err != nil {
+		return nil, err
+	}
+	size := aead.NonceSize()
+	if len(sealed) < size {
+		return nil, fmt.Errorf("%w: it is too short", ErrSealed)
+	}
+	data, err := aead.Open(nil, sealed[:size], sealed[size:], []byte(about))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return data, nil
+}
+
+func (x *sealer) aead(p purpose) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(derive(x.key, p.cipher))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
 	}
@@ -83,7 +128,7 @@ func (s *Sealed) sealer(name string) (*sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
 	}
-	return &sealer{aead, derive(key, "kahn: nonces")}, nil
+	return aead, nil
 }
 
 // Encode encrypts what the Codec writes.
@@ -96,16 +141,24 @@ func (s *Sealed) Encode(value any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := hmac.New(sha256.New, x.nonces)
-	_, _ = h.Write(data) // writing to a hash never fails
-	nonce := h.Sum(nil)[:x.aead.NonceSize()]
-	text := base64.StdEncoding.EncodeToString(x.aead.Seal(nonce, nonce, data, []byte(s.Current)))
-	return json.Marshal(map[string]string{sealedMark: s.Current, "data": text})
+	sealed, err := x.seal(forValues, data, s.Current)
+	if err != nil {
+		return nil, err
+	}
+	form := map[string]any{sealedMark: s.Current, "data": base64.StdEncoding.EncodeToString(sealed)}
+	var refs []map[string]string
+	for _, key := range BlobKeys(data) {
+		refs = append(refs, map[string]string{blobMark: x.reference(key)})
+	}
+	if refs != nil {
+		form[blobsMember] = refs
+	}
+	return json.Marshal(form)
 }
 
 // Decode decrypts what Encode wrote.
 func (s *Sealed) Decode(data json.RawMessage) (any, error) {
-	texts, _ := wrapped(data, sealedMark, "data")
+	texts, _ := wrapped(withoutReferences(data), sealedMark, "data")
 	if texts == nil {
 		if s.Plain {
 			return s.Codec.Decode(data)
@@ -117,13 +170,29 @@ func (s *Sealed) Decode(data json.RawMessage) (any, error) {
 		return nil, err
 	}
 	sealed, err := base64.StdEncoding.DecodeString(texts["data"])
-	if err != nil || len(sealed) < x.aead.NonceSize() {
+	if err != nil {
 		return nil, fmt.Errorf("%w: the text is not a sealed value", ErrSealed)
 	}
-	size := x.aead.NonceSize()
-	opened, err := x.aead.Open(nil, sealed[:size], sealed[size:], []byte(texts[sealedMark]))
+	opened, err := x.open(forValues, sealed, texts[sealedMark])
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSealed, err)
+		return nil, err
 	}
 	return s.Codec.Decode(opened)
+}
+
+// withoutReferences returns a sealed value without the list of its references.
+func withoutReferences(data json.RawMessage) json.RawMessage {
+	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) { // most values contain no references
+		return data
+	}
+	var form map[string]json.RawMessage
+	if json.Unmarshal(data, &form) != nil {
+		return data
+	}
+	delete(form, blobsMember)
+	rest, err := json.Marshal(form)
+	if err != nil {
+		return data
+	}
+	return rest
 }
