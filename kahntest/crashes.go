@@ -200,7 +200,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	effects := p.effects
-	p.effects = map[string][]string{} // drop effects from calls that have not returned yet
+	p.effects = map[string][]string{} // a step that has not returned yet may still call Effect: that effect does not count
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
@@ -231,8 +231,8 @@ func sameValue(got, want any) bool {
 	return err == nil && errWanted == nil && bytes.Equal(a, b)
 }
 
-// sameOutcome compares the outcomes of two runs and of their nested runs. It does not compare the nodes inside an expanded node that ended before
-// the crash, because such a node has no nested Result.
+// sameOutcome compares the outcomes of two runs and of their nested runs. An expanded node that ended before the crash has no nested Result, so
+// sameOutcome does not compare the nodes inside it.
 func sameOutcome(got, want *kahn.Result, prefix string) error {
 	if got.Status != want.Status || prefix == "" && !sameValue(got.Output(), want.Output()) {
 		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output(), want.Status, want.Output())

@@ -138,7 +138,8 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // with c.part, only nodes in composites may continue, so even a life in waves mode may have no wave
+	// If c.part is set, c.waves may be false although the life is in waves mode: if only nodes in composites continue, the life has no wave.
+	c.tiers = c.waves || c.part
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // the store did not answer, so any event may be the last
@@ -179,7 +180,7 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 }
 
 // payloadFits reports whether the payload has the type that the rest of the checker expects. It also checks that NoRetry is set for a failure,
-// but not for an abort or a cancellation.
+// and is not set for an abort or a cancellation.
 func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
 	case event.RunStarted:
@@ -219,8 +220,8 @@ func forks(e event.Event) bool {
 }
 
 // wavesAfter reports whether the life that begins with event i has waves. A life in eager mode has none. A life in waves mode has none if only
-// nodes in composites continue. If a life continues in an open wave and is left before the wave ends, it has no wave event. wavesAfter recognizes
-// such a life by events whose Parent is the start of the wave.
+// nodes in composites continue. If a life continues in an open wave and is left before the wave ends, it has a wave, but no event of a wave.
+// wavesAfter recognizes such a life by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -367,8 +368,10 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // a NodeInvalidated in a composite does not count, since it may come later, when the composite begins
-		c.wave, c.open = -1, false // waves count from the beginning again
+	// After a redrive, and after a node of the outermost graph was invalidated, the next wave may be of any tier. The invalidation of a node in a
+	// composite says nothing about waves, since it may come later, when the composite begins.
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") {
+		c.wave, c.open = -1, false
 	}
 	if resumes(e) {
 		c.resumed(i)
@@ -423,8 +426,8 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	return nil
 }
 
-// stopWaiting deletes the waits of nodes that run again. Event i changes the run's status, and the NodeInvalidated events after it name these
-// nodes.
+// stopWaiting removes nodes that run again from c.waits and c.untold. Event i changes the run's status, and the NodeInvalidated events after it
+// name the nodes that run again.
 func (c *streamChecker) stopWaiting(i int) {
 	for _, e := range c.events[i+1:] {
 		if e.Type != event.NodeInvalidated {

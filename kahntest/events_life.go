@@ -80,7 +80,9 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
-		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // the same attempt may start again, since a store does not record the starts of inline nodes
+		// A new attempt begins, with two exceptions: a suspended attempt continues, and after a resumption an inline node may start the same attempt
+		// again, since a store does not record the starts of inline nodes.
+		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) {
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
@@ -363,7 +365,8 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 // attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
-	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded
+	// After a resumption, the run may call the step of an expanded node again to get its graph. This call has no event, but may log.
+	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog
 	if checked := n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued; !running && (e.Type != event.NodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}

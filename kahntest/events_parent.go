@@ -49,7 +49,8 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	if n.id != 0 && !(c.again(n) && n.inline()) { // an inline node may start twice, since a store does not record its start
+	// After a resumption an inline node may start a second time, since a store does not record its start. Its Parent is then another event.
+	if n.id != 0 && !(c.again(n) && n.inline()) {
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
 	if e.Parent == 0 {
@@ -77,9 +78,9 @@ func goesOnInside(e event.Event) bool {
 	return ok && p.Reason == "inside"
 }
 
-// sourcesEnded checks that predecessors end before the events that depend on their ends. Unless a node has an early join, all its predecessors must
-// end before the node starts, or is skipped because of them. If predecessors block a node, at least one of them must have failed or been aborted or
-// cancelled before.
+// sourcesEnded checks that predecessors end before the events that depend on their ends. A node without an early join may start only after all its
+// predecessors have ended. Any node may be skipped because of its predecessors only after all of them have ended. If predecessors block a node, at
+// least one of them must have failed or been aborted or cancelled before.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

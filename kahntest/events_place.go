@@ -90,7 +90,7 @@ type interior struct {
 	last       int       // for a loop: the number of its last iteration
 
 	open   []string    // the paths of all nodes that have not ended, and of some that have ended; the method `unended` removes the ended ones
-	within []*interior // the interiors of inner composites, at any depth, that may contain nodes that have not ended
+	within []*interior // the interiors of composites directly in this one that may contain, at any depth, nodes that have not ended
 	listed bool        // whether around.within contains this interior
 }
 
@@ -133,8 +133,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// The method `unended` returns the path of a node that has begun and not ended in a composite. It removes ended nodes from the interiors' lists of
-// open nodes, so all calls together look at each ended node once.
+// The method `unended` looks inside a composite for a node that has begun and has not ended, and returns its path. It removes ended nodes from the
+// interiors' lists of open nodes, so all calls together look at each ended node once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -164,7 +164,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp deletes the waits of the nodes in a composite, and marks these nodes as givenUp.
+// giveUp removes the nodes in a composite from c.waits and c.untold, and marks them as givenUp.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)

@@ -31,10 +31,10 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, which are the same in every
-// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost. Some
-// runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore looks for the cause. It
-// repeats the run with fewer failures and changes of order, and reports those without which the run does not fail:
+// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, with the same choices each
+// time it is called. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer
+// were lost. Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore looks for
+// the cause. It repeats the run, leaves out each failure and each change of order that the run can fail without, and reports the rest:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
@@ -50,7 +50,8 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error contains the schedule.
+// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the failures and the changes of order, as
+// the report of Explore does.
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}

@@ -40,12 +40,14 @@
 // Nodes are declared in the order in which the text first names them, in an edge or alone. Edges are declared in the order of the text. The
 // options are:
 //
-//	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd    the join rule: AnySucceeded, AtLeast(2), AllDone,
-//	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary
+//	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd all    the join rule: AnySucceeded, AtLeast(2), AllDone,
+//	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary, AllSucceeded
 //	sat strict cascade                  the skip mode
 //	up:skip up:prop up:def up:abort     the policy for failures upstream
+//	handles observes                    the field Handling
 //	cof          ContinueOnFail             off          Disabled
-//	when:0       a guard that is false      clean        Cleanup
+//	when:0       a guard that is false      when:1       a guard that is true
+//	clean        Cleanup
 //	end gate trigger                        the node's kind
 //	req:A        a required port that the edge from A feeds
 //
@@ -172,7 +174,8 @@ func Status(status kahn.Status, skip machine.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the statuses in the notation of this package. full maps the full name of a status to its abbreviation in this notation.
+// statusWords lists the statuses in the notation of this package. The map `full` has the abbreviation of a status in this notation, by the status's
+// full name.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {
