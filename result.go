@@ -336,7 +336,8 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	if res.Status == Completed {
 		res.Output, res.Labels = rec.value, r.branchesOf(ref)
 	}
-	if r.outermost().undo != nil {
+	// A run that was read or restored has no r.undo if it undid only nodes inside composites. Such composites have an extra.
+	if r.undo != nil || x != nil {
 		res.Compensation, res.CompensationErr = r.compensationOf(ref)
 	}
 	if r.undo != nil {

@@ -29,7 +29,7 @@ func (x *compensation) policy() Retry {
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
-	whole  bool            // whether the nested run completed but its composite's attempt failed, so that undoing does not change the nested run's verdict
+	whole  bool            // whether undoing does not change the nested run's verdict, see insideState.Whole
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure

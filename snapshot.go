@@ -150,8 +150,9 @@ type insideState struct {
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the nested run completed but the attempt of its composite failed. Undoing the nodes inside then does not change the
-	// verdict of the nested run.
+	// Whole reports whether the nested run got its verdict without a failed compensation, and will not get another verdict: either its composite has
+	// ended, or the nested run completed but the attempt of its composite failed. Undoing the nodes inside later does not change the verdict. Files of
+	// older versions have it only for composites that run.
 	Whole bool `json:"whole,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node returned. Redo describes which nodes run again in that graph, after the
 	// step has returned it again, see [Redrive].

@@ -214,6 +214,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	if in.redone = ended || a.any(); ended {
 		n.Dormant = false
 	}
+	in.Whole = in.Whole && !in.redone
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
 	case a.later != nil:

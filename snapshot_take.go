@@ -255,8 +255,8 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
-	if c := x.comp.child; n.Inside != nil && c != nil && c.undo != nil {
-		n.Inside.Whole = c.undo.whole
+	if c := x.comp.child; n.Inside != nil && c != nil { // the nested run of a composite that runs concludes again when the run is resumed
+		n.Inside.Whole = c.undo != nil && c.undo.whole
 	}
 }
 
@@ -282,6 +282,7 @@ func (comp *composite) state() *insideState {
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
+		in.Whole = in.Undoes && c.verdict.cause != CauseCompensationFailed
 	}
 	if c.rootInputs != nil {
 		if in.plan = c.plan; c.plan.tested != nil {

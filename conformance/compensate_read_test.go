@@ -1,0 +1,153 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/sagas"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// linesOf describes the statuses, causes and compensations in a Result at every depth. A Result that was read from a file or a store has no nested
+// Results of expanded nodes, so linesOf omits nested Results of nodes that have no nested Result in `like`.
+func linesOf(res, like *kahn.Result, prefix string) (lines []string) {
+	lines = append(lines, fmt.Sprintf("%q: %v, degraded %t, %v of %v: %v, %v", prefix, res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, sortedText(res.Cause.Err), res.Output()))
+	for n := range res.Nodes() {
+		undoing := "no attempt"
+		if u := n.Undoing; u != nil {
+			undoing = fmt.Sprint(u.Attempts, u.Certain, u.Ended.Sub(u.Began), u.By)
+		}
+		lines = append(lines, fmt.Sprintf("%s%s: %s, %v of %v, attempts %d, %v, %v: %v, %s", prefix, n.ID, kahntest.Status(n.Status, n.Skip.Kind), n.Cause.Kind, n.Cause.Origins,
+			n.Attempts, n.Output, n.Compensation, n.CompensationErr, undoing))
+		if of, ok := like.Node(n.ID); ok && n.Sub != nil && of.Sub != nil {
+			lines = append(lines, linesOf(n.Sub, of.Sub, prefix+n.ID+"/")...)
+		}
+	}
+	return lines
+}
+
+// sortedText returns the lines of an error in alphabetical order. A run lists failed compensations in the order of failure, which its snapshot
+// does not contain.
+func sortedText(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return slices.Sorted(strings.SplitSeq(err.Error(), "\n"))
+}
+
+// checkRead compares the Result of an ended run with the Results that are read from the run's snapshot and from the store.
+func checkRead(t *testing.T, g *kahn.Graph, res *kahn.Result, s store.Store, opts ...kahn.Option) {
+	t.Helper()
+	check := func(read *kahn.Result, err error) {
+		t.Helper()
+		require.NotNil(t, read, err)
+		require.Equal(t, linesOf(res, read, ""), linesOf(read, res, ""))
+	}
+	p := compiled(t, g)
+	for _, snapshot := range []*kahn.Snapshot{res.Snapshot(), reload(t, res.Snapshot())} {
+		check(snapshot.Result(p, opts...))
+	}
+	if s != nil {
+		check(kahn.ReadResult(t.Context(), g, s, res.Snapshot().RunID(), opts...))
+	}
+}
+
+// A composite completes, and the nodes inside are undone later because another node fails. Read from a snapshot, the nested run still has completed,
+// even if a node inside could not be undone, and the items of a map, an iteration, and composites at greater depths are undone.
+func TestUndoneNestedRunIsRead(t *testing.T) {
+	for _, failure := range []error{nil, kahn.Permanent(errors.New("no such charge"))} {
+		pay := kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return failure }}
+		inner := graph(pay)
+		once := &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 3}
+		list := map[string]any{"items": []int{1, 2}}
+		composites := map[string]kahn.Node{
+			"sub":          {Sub: inner},
+			"map":          {Map: &kahn.Map{Over: "items"}, Params: list, Sub: inner},
+			"map of subs":  {Map: &kahn.Map{Over: "items"}, Params: list, Sub: graph(kahn.Node{ID: "sub", Sub: inner})},
+			"loop":         {Loop: once, Sub: inner},
+			"loop of maps": {Loop: once, Sub: graph(kahn.Node{ID: "map", Map: &kahn.Map{Over: "items"}, Params: list, Sub: inner})},
+			"expanded":     {Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+			"deep":         {Sub: graph(kahn.Node{ID: "sub", Sub: inner})},
+		}
+		for _, name := range slices.Sorted(maps.Keys(composites)) {
+			inBubble(t, fmt.Sprint(name, ", ", failure), func(t *testing.T) {
+				n := composites[name]
+				n.ID = "order"
+				g, memory := graph(n, kahn.Node{ID: "ship", After: []string{"order"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.NoEffect(errSoldOut) }}), new(store.Memory)
+				res, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), kahn.RunID("r"))
+				require.ErrorContains(t, err, errSoldOut.Error())
+				require.Equal(t, kahn.RunCompleted, must(res.Node("order")).Sub.Status)
+				checkRead(t, g, res, memory)
+				for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
+					if failure == nil || name == "expanded" && mode == kahn.CompensatedByHand { // the store does not keep a repair by hand inside an expanded node
+						break
+					}
+					again, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), kahn.Redrive(nil, nil), mode, kahn.RunID("r"))
+					require.ErrorContains(t, err, errSoldOut.Error())
+					checkRead(t, g, again, memory)
+				}
+				again, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), kahn.Redrive(nil, []string{"order"}), kahn.DespiteHandlers, kahn.RunID("r"))
+				require.ErrorContains(t, err, errSoldOut.Error())
+				checkRead(t, g, again, memory)
+			})
+		}
+	}
+}
+
+// The Results of random sagas are the same when they are read, also after the runs were redriven.
+func TestSagasAreRead(t *testing.T) {
+	undone, inside := 0, 0
+	for depth := range 3 {
+		for seed := range seeds(t, size(120, 30, 2000)) {
+			synctest.Test(t, func(t *testing.T) {
+				defer func() {
+					if t.Failed() {
+						t.Logf("seed %d, depth %d", seed, depth)
+					}
+				}()
+				w := sagas.New(seed)
+				r := rand.New(rand.NewPCG(seed, 7))
+				g, memory := w.Graph(r, depth), new(store.Memory)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				opts, host := sagas.Conditions(r, cancel)
+				run, err := kahn.Start(ctx, g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"))...)
+				require.NoError(t, err)
+				host(run)
+				res, _ := run.Wait()
+				if !res.Status.Terminal() { // a gate waits
+					return
+				}
+				checkRead(t, g, res, memory, opts...)
+				for n := range res.Nodes() {
+					if n.Compensation != kahn.CompensationNone {
+						undone++
+						if n.Sub != nil {
+							inside++
+						}
+					}
+				}
+				modes := []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand, 0, kahn.DespiteHandlers}
+				for range 2 {
+					again, _ := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"), kahn.Redrive(nil, nil), modes[r.IntN(len(modes))])...)
+					if again != nil && again.Status.Terminal() {
+						checkRead(t, g, again, memory, opts...)
+					}
+				}
+			})
+		}
+	}
+	t.Log(undone, inside)
+	require.Greater(t, inside, undone/10)
+}
