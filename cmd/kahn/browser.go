@@ -25,7 +25,7 @@ func browserCommand(goos string, getenv func(string) string) []string {
 
 // browse opens a link in the desktop's browser, if there is one. The link contains a token, and other users of the machine can see the arguments
 // of programs. So browse writes a file that only this user can read and that redirects to the link, and the browser opens this file. The function
-// end removes the file.
+// `end` removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

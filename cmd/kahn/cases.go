@@ -30,7 +30,7 @@ type suite struct {
 	Cases      []testCase
 
 	file  string
-	by    performer   // of the definition
+	by    performer   // who performs the steps of the definition
 	graph *kahn.Graph // of the definition
 	plan  *kahn.Plan
 }

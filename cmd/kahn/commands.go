@@ -43,8 +43,8 @@ func (t *terminal) write(text string) {
 	_, _ = io.WriteString(t.out, visible(text)) // t.out stores a write error
 }
 
-// writeJSON writes JSON to the standard output. It replaces characters that control a terminal by JSON escapes, so that the values stay the
-// same.
+// writeJSON writes JSON to the standard output. It replaces characters that control a terminal by JSON escapes, which stand for the same
+// characters.
 func (t *terminal) writeJSON(text string) {
 	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // t.out stores a write error
 }
@@ -204,7 +204,7 @@ func unknown(what, written string, choices []string) error {
 // flags holds the flags of one command.
 type flags struct {
 	*flag.FlagSet
-	choices map[string][]string // the allowed words of each flag that was registered by the method choice
+	choices map[string][]string // the allowed words of each flag that the method `choice` has registered
 	files   map[string]bool     // flags whose values are names of files
 }
 

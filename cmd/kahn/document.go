@@ -48,8 +48,8 @@ func items(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// The function below returns the part of a value at a JSON pointer. If there is no such part, below returns the innermost existing
-// part on the way.
+// The function `below` returns the part of a value at a JSON pointer. If there is no such part, it returns the innermost existing part on the
+// way.
 func below(v *definition.Value, pointer string) *definition.Value {
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := member(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))

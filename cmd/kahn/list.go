@@ -43,7 +43,8 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
-// undoWords maps each state of a run's compensation to the word that `kahn list` prints.
+// undoWords maps each state of a run's compensation to the word by which the flag -compensation selects it. `kahn list` prints the same words,
+// except "compensation failed" instead of "failed".
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }

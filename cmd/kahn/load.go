@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// here is the name of the root input that contains the folder of the definition.
+// The constant `here` is the name of the root input that contains the folder of the definition.
 const here = "here"
 
 // readFile reads a file. It stops as soon as the file is too long for a definition.
@@ -55,8 +55,9 @@ func (p performer) equip(g *kahn.Graph) {
 	if p.hosted != nil {
 		return
 	}
-	isHere := func(in kahn.Input) bool { return in.Name == here }    // addReserved reports a declared input with this name as a problem
-	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any input
+	isHere := func(in kahn.Input) bool { return in.Name == here }
+	// A graph without declared inputs accepts any input. If the definition itself declares an input `here`, addReserved reports that as a problem.
+	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) {
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
 	}
 }

@@ -15,10 +15,10 @@
 // are expressions of package expression, contracts are JSON Schemas.
 //
 // A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a
-// case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Commands other than run,
-// serve and test run no step.
+// case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Only kahn run, kahn serve and
+// kahn test call steps.
 //
-// Start reading at the function commands in commands.go, which returns the table of commands and flags.
+// To read the code, begin with the function `commands` in commands.go: it returns the table of commands and flags.
 package main
 
 import (

@@ -72,7 +72,7 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage serves a page with the runs of the Runner and, if there is a store, the runs in the store. The function end stops the server, and then
+// servePage serves a page with the runs of the Runner and, if there is a store, the runs in the store. The function `end` stops the server, and then
 // leaves the runs that were begun on the page. Their steps are interrupted, and a later process can continue these runs from the store.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}

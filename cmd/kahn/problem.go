@@ -107,7 +107,7 @@ type checker struct {
 	file  string
 	text  []byte    // of the file
 	lines []string  // the lines of the text; set on first use
-	by    performer // of the definition
+	by    performer // who performs the steps of the definition
 	found problems
 	known map[problem]bool // the same problems as in `found`, as a set
 	more  int              // the number of further problems, which `found` does not contain

@@ -76,7 +76,7 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 	return s, nil
 }
 
-// goneError is returned if the file of the store no longer exists.
+// goneError says that the file of the store was removed or replaced during the run.
 type goneError struct{ file string }
 
 func (e *goneError) Error() string {
@@ -182,9 +182,10 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start posts the answers to the store. It then tries again to start the run, for one
-// and a half times the lease. If the process that performs the run takes all posted answers within this time, start returns at once. The error
-// then matches errRefused if that process has refused an answer, and errPosted otherwise. If the time ends first, the error matches errPosted.
+// start starts the run. If another process performs the run, start posts the answers to the store. It then tries again and again to start the run,
+// for at most one and a half times the lease. If the other process takes all posted answers within this time, start returns at once. The error then
+// matches errRefused if that process has refused an answer, and errPosted otherwise. If answers were posted and the time ends before they are all
+// taken, the error matches errPosted. A redrive does not wait: if another process performs the run, start returns an error at once.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

@@ -21,8 +21,8 @@ import (
 //	error "node"            the text of the ancestor's error, or nothing
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
-//	output                  of a compensation: the output of the node that is undone, nothing if its effect is unknown
-//	certain                 of a compensation: whether the node has certainly had its effect
+//	output                  only in a compensation: the output of the node that is undone, or nothing if the node did not complete
+//	certain                 only in a compensation: whether the node has certainly had its effect
 //
 // The error matches errBound if the template exceeds a limit.
 func expand(s *kahn.Step, v any) (any, error) {

@@ -83,7 +83,8 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	}
 	if plan != nil {
 		warnings := plan.Warnings()
-		if p.hosted == nil { // vet cannot know what the steps of a host read
+		// vet does not know which inputs the steps of a host read, so for a host it does not warn about unused inputs.
+		if p.hosted == nil {
 			warnings = append(warnings, unused(g)...)
 		}
 		c.addWarnings(doc, warnings)

@@ -37,7 +37,7 @@ func writeJSON(w io.Writer, v any) {
 	_ = encoder.Encode(v) // the command reports the error when it ends
 }
 
-// Escapes for workflow commands of GitHub Actions, in messages and in values of properties.
+// annotationText escapes the message of a workflow command of GitHub Actions. annotationValue escapes the value of a property of the command.
 var (
 	annotationText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	annotationValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -20,7 +20,7 @@ type templateCall struct {
 	name     string // the first argument
 	computed bool   // whether the first argument is not a literal text; name is empty then
 	noText   bool   // whether the first argument is a literal that is not a text, such as a number
-	data     string // instead of a call: a field that the template reads from its data, although templates have no data
+	data     string // if not "", this is no call: the template reads this field of its data, but templates have no data
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }
@@ -77,7 +77,8 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	case *parse.CommandNode:
 		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
 			call := templateCall{function: f.Ident, computed: true, at: int(f.Position())}
-			if len(n.Args) > 1 { // with fewer arguments, a pipe delivers the argument
+			// A call that is written without an argument gets its argument from a pipe, so its first argument is not known.
+			if len(n.Args) > 1 {
 				call.nameAt = int(n.Args[1].Position())
 				switch n.Args[1].(type) {
 				case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
