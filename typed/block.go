@@ -82,9 +82,9 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for the item of an EachSub: the node that kept has made, or nil; for any other input: the source in the surrounding graph
+	from  *source // for the item of an EachSub: the node that the method `kept` has made, or nil; for any other input: the source in the surrounding graph
 	node  kahn.Node
-	zero  any       // for a root input: a pointer to its type
+	zero  any       // for a root input: a pointer to a value of its type
 	takes []*source // the values that the node takes, as sources of its own graph
 	after []*source
 	opts  *Options
@@ -266,7 +266,8 @@ func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 // get returns the value in a run.
 func (x *in[T]) get(s *kahn.Step) (T, error) {
 	v, ok := x.raw(s)
-	if t, is := v.(T); is && x.view == nil { // a view may drop items of a list of any
+	// If there is a view, even a value that is a T is converted: T may be []any, and the view may drop items of such a list.
+	if t, is := v.(T); is && x.view == nil {
 		return t, nil
 	}
 	return x.convert(s, v, ok)

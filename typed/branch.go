@@ -36,7 +36,8 @@ func If(v Val[bool]) (then, otherwise *Block) {
 type Choice[K ~string] struct{ src *source }
 
 // Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a Default,
-// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If the value comes from a gate, the gate rejects the answer.
+// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If there is no Default and the value
+// comes from a gate, the gate instead rejects such an answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
@@ -105,8 +106,8 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first existing value in the list "vals". Use Either to
-// take values of branches in the surrounding block:
+// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first existing value in the list "vals". Either makes
+// the values of branches available in the block that surrounds the branches:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //

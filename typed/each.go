@@ -26,7 +26,7 @@ type Items[A any] struct {
 
 // Each adds a node that calls f once for each item of a list. The value "vals" has the results in list order; a failed or skipped item has no result.
 // The value "errs" is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no result.
-// [Filled] puts the results at the places of their items. The parameter "opts" has at most one Items. If more items fail than the Items tolerate, the
+// [Filled] puts each result at the index of its item. The parameter "opts" has at most one Items. If more items fail than the Items tolerate, the
 // node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items that
 // have no result.
 //

@@ -45,8 +45,8 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// end returns an end node for a sub-pipeline whose result node is not the last one. The end node returns the result, so that it is the output of the
-// run.
+// end returns an end node for a sub-pipeline whose result node is not the only node without successors. The end node returns the result, so that
+// the result is the output of the nested run.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -82,7 +82,7 @@ func (src *source) connect() {
 	case src.tries != nil:
 		n.In = append(n.In, kahn.Edge{From: src.tries.id, On: kahn.OnFailure})
 		if r := src.block.router; r != nil {
-			n.In = append(n.In, kahn.Edge{From: r.id, DataOnly: true}) // makes the answer available
+			n.In = append(n.In, kahn.Edge{From: r.id, DataOnly: true}) // lets the guard isTaken read the output of r
 			n.When, n.GuardErrors = src.block.isTaken, kahn.GuardFail
 		}
 	case src.either:

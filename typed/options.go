@@ -54,7 +54,8 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// gate returns the gate of a node with the options. It first checks the type of the answer, and then calls the check of the options.
+// gate returns the gate of a node that has the options o. If the node was made by [Gate], its gate first checks the type of the answer, and then
+// calls the Check of o.Gate, if there is one.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
 	case o.Gate == nil:

@@ -13,7 +13,7 @@ import (
 
 // Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the same
 // name and type. A run does not begin if the input is missing, or if it has an input that the pipeline does not have. The error is then a
-// [*kahn.InputError]. An input of another type fails the nodes that take it with an error that matches [kahn.ErrType].
+// [*kahn.InputError]. If an input has another type, the nodes that take it fail with an error that matches [kahn.ErrType].
 //
 // A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass inputs
 // in that form. But an object with a member that T lacks counts as another type, so that a misspelt name is noticed. A T that is a map accepts all

@@ -78,8 +78,8 @@ func (x *building) finish() {
 	x.finished = true
 }
 
-// The method `over` reports whether New has returned. If it has, over also adds a problem for the late call, with the id of the node or input
-// that the call is about.
+// The method `over` reports whether New has returned. If New has returned, the method also adds a problem for the late call, with the id of the node
+// or input that the call is about.
 func (x *building) over(id string) bool {
 	x.mu.Lock()
 	finished := x.finished

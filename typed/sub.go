@@ -33,7 +33,7 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 	result := f(src.inner.top)
 	src.inner.returns(result.src)
 	return Val[T]{src: src, view: func(s *kahn.Step, id string, v any) (t T, err error) {
-		if v == nil && any(t) != nil { // a T is never null
+		if v == nil && any(t) != nil { // T is not an interface type, so a value that is a T is never nil here
 			return t, missing(fmt.Sprintf("the result of %q was skipped", id))
 		}
 		return result.view.read(s, id, v)

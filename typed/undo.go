@@ -92,7 +92,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 		build.elsewhere(src, v.src)
 		return in[T]{}
 	}
-	if of.item && of.from != nil { // a node has the item as its value
+	if of.item && of.from != nil { // the item is also the value of the node of.from, see the method `kept`
 		of = of.from
 	}
 	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {
