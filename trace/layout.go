@@ -54,7 +54,7 @@ const (
 	mostSteps = 20_000_000
 	// mostPlaces bounds the empty places of all long edges together. The edges beyond this bound are drawn straight.
 	mostPlaces = 200_000
-	// straight is the minimum difference between the positions of two places of a long edge at which the edge gets a bend.
+	// A long edge gets a bend only if the positions of two successive places of the edge differ by at least the constant `straight`.
 	straight = 4
 )
 

@@ -41,7 +41,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
-// The tracks. Tracks of slots come first, then tracks of attempts without a slot.
+// The numbers of the tracks. The tracks of slots begin at tidLanes, and the tracks of attempts without a slot follow them.
 const (
 	pid         = 1
 	tidCritical = 1

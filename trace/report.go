@@ -170,7 +170,9 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
-	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // always false for a Result decoded from JSON, whose errors are only texts
+	// If the result's Warnings contain the errors of guards, the loop below must not add them again. A Result decoded from JSON has only the texts of
+	// its errors, so warned is always false for it.
+	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) })
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{

@@ -110,7 +110,7 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// An event may be the Parent of other events. led maps the id of such a parent to the constraint that it sets for the other events. The
+	// An event may be the Parent of other events. The map `led` has, by the id of such a parent, the constraint that it sets for the other events. The
 	// constraint of a node's event names this node. The constraint of the start of a wave names the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
@@ -172,7 +172,8 @@ func (r *reader) read(e event.Event, at time.Duration) {
 		}
 		r.bounds = append(r.bounds, bound{number, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[number] = constraint{id, ViaComposite, number, at} // if events of other nodes have this start as their Parent, the node is a composite that contains them
+		// If events of other nodes have this start as their Parent, the node is a composite that contains the other nodes.
+		r.led[number] = constraint{id, ViaComposite, number, at}
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
