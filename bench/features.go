@@ -25,7 +25,7 @@ type feature struct {
 // plainStep does nothing.
 func plainStep(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// kahnOn returns a contestant whose context can be cancelled, as nearly all contexts can. change sets up the nodes.
+// kahnOn returns a contestant whose context can be cancelled, as nearly all contexts can. The parameter `change` is as in graphOf.
 func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		plan, err := graphOf(j.shape, change).Compile()

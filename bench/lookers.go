@@ -18,7 +18,9 @@ const (
 	lookerCount = 50
 	lookerStep  = time.Millisecond // how long each step waits
 	lookerSlots = 10
-	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; the limit is 1.5 times the ratio measured on a busy machine
+	// With -check, the command fails if a run with lookers takes more than lookerLimit times as long as a run without lookers. lookerLimit is 1.5 times
+	// the ratio that was measured on a busy machine.
+	lookerLimit = 1.65
 )
 
 // gaze is a measurement of a run of 10,000 steps that lookers observe. A looker is a goroutine that asks the run for its state.

@@ -25,7 +25,7 @@ type entry struct {
 
 // sample prepares the contestant, runs it for about the target time, and records the reading.
 //
-// sample prepares the contestant anew in each call, and drops what it prepared afterwards. Otherwise the heaps of other contestants would
+// Each call of sample prepares the contestant anew, and the prepared data is garbage after the call. Otherwise the heaps of other contestants would
 // influence the garbage collector. A sample includes the collection of the garbage that the contestant itself has made.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
@@ -94,7 +94,7 @@ func contest(entries []*entry, rounds int, target time.Duration) error {
 	return nil
 }
 
-// contestOn is contest for several contestants on one shape.
+// contestOn does what the function `contest` does, for several contestants on one shape. It also makes the entries, and returns them.
 func contestOn(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]*entry, error) {
 	var entries []*entry
 	for _, c := range contestants {
@@ -141,7 +141,7 @@ func (e *entry) against(other *entry, f func(a, b float64) float64) float64 {
 	return median(values)
 }
 
-// table is a table that print writes as Markdown.
+// table is a table that its method `print` writes as Markdown.
 type table struct {
 	header []string
 	rows   [][]string
@@ -181,7 +181,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// The function short writes a number with three significant digits, and separates thousands.
+// The function `short` writes a number with three significant digits, and separates thousands.
 func short(v float64) string {
 	switch {
 	case v >= 99.95 || v <= -99.95:

@@ -222,7 +222,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled returns one run for filling a store. Every tenth run is suspended. The function fill writes runs in the same
+// filled returns one run for filling a store. Every tenth run is suspended. The method `fill` writes runs in the same
 // proportion.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{

@@ -78,8 +78,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}, nil
 }
 
-// token is the value that eino passes along edges, because eino requires a value, and a function that merges several
-// values.
+// token is the value that eino passes along edges. eino requires such a value, and a function that merges several values into one.
 type token struct{}
 
 func init() {

@@ -55,7 +55,7 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process, and holds the delay of each.
+// commits counts the write transactions of this process, and says by how much each one is delayed.
 var commits struct {
 	count atomic.Int64
 	takes atomic.Int64 // nanoseconds
@@ -255,7 +255,7 @@ func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 		if err != nil {
 			return err
 		}
-		reader, err := s.DB().Conn(context.Background()) // SQLite does not overwrite the log while this transaction is open
+		reader, err := s.DB().Conn(context.Background()) // for a transaction: while it is open, SQLite does not overwrite the log
 		if err != nil {
 			return err
 		}

@@ -47,8 +47,8 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf returns the median time of Due for pending runs of one workflow. Before the measurement, five runs of each key take their turns and
-// end.
+// dueOf returns the median time of Due for pending runs of one workflow. The store also contains five completed runs of each key, which have had
+// their turns.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {
