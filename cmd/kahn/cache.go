@@ -37,8 +37,8 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options returns the options for runs of a graph that prepare has returned. Runs with the same options share a Memo: while one of them calls a
-// step, the other runs wait for the step's output.
+// options returns the options for runs of a graph that `prepare` has returned. Runs with the same options share a Memo: if several of them need the
+// same output at the same time, one run calls the step, and the others wait for it.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -119,8 +119,8 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 }
 
 // keyOfComposite returns a function that returns the values on which the output of a composite depends: the graph inside, the parameters of the
-// composite, and the inputs of the run that the texts of inner nodes name. Templates of inner nodes read these inputs whether or not the
-// composite passes them on.
+// composite, and those inputs of the run that occur in templates and expressions of inner nodes. Templates of inner nodes read these inputs whether
+// or not the composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -134,7 +134,9 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // the parameters of an item include the whole list, but its output depends on the list only if an inner node names the list
+	// All parameters of a composite count, except for an item of a map: its parameters include the whole list, but its output depends on the list only
+	// if an inner node names it.
+	if n.Map == nil {
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

@@ -42,7 +42,7 @@ type testCase struct {
 	Mocks   map[string]mock
 	Undos   map[string]mock // each has an Output, an Error or a Sequence of these
 	Real    []string
-	Missing *kahn.OnMissing // nil: stub
+	Missing *kahn.OnMissing // nil means kahn.MissingStub
 	Expect  expectation
 }
 
@@ -98,7 +98,7 @@ func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
 
-// The function beside returns the first file that exists among name.yaml, name.yml and name.json.
+// The function `beside` returns the first file that exists among name.yaml, name.yml and name.json.
 func beside(name string) (string, error) {
 	for _, extension := range extensions {
 		if _, err := os.Stat(name + extension); err == nil {
@@ -117,7 +117,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the name of the file with the definition that a file with tests runs. named is the suite's field Definition.
+// definitionOf returns the name of the file with the definition that a file with tests runs. The parameter `named` is the suite's field Definition.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -240,7 +240,7 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
 	}
-	if s.Properties == nil && s.Else != nil { // v may be a text or an object
+	if s.Properties == nil && s.Else != nil { // the schema allows a text or an object, and its "else" is the schema of the object
 		s = *s.Else
 	}
 	if v.Problem == nil && v.Type == definition.Object && s.Properties != nil {
@@ -291,8 +291,9 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	for _, id := range s.plan.Declared() {
 		ids = append(ids, id)
 	}
+	// check also reports a path with the number of an item or an iteration, because the map `known` has no such paths.
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or an iteration is not in the map `known`
+		if !known[strings.ReplaceAll(path, "[]/", "/")] {
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}

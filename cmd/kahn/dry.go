@@ -50,8 +50,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown contains the inputs of g that come from steps of the
-// enclosing graphs; for the outermost graph unknown is nil. In a dry run the items of a map over such an input are unknown.
+// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, the set `unknown` has the inputs of g that come from steps of the
+// enclosing graphs; for the outermost graph the set is nil. A dry run does not know the items of a map over such an input.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // by node: the parameters that come from steps
 	for _, e := range g.Edges() {
@@ -104,7 +104,7 @@ func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 			config = expanded
 		case s.Err() != nil, errors.Is(err, errBound):
 			return nil, err
-		default: // the config needs outputs that a dry run does not have
+		default: // the config needs outputs that a dry run does not have, so note records the config as it is written
 		}
 	}
 	text, err := json.Marshal(config)

@@ -19,8 +19,9 @@ import (
 // grace is the time within which a command must end after it was asked to stop.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output line by line. When the attempt is stopped, execute asks the command's process group to end. It
-// kills the group after the grace, or as soon as the command has ended. So on Unix no process of the group outlives the step.
+// execute runs a command and streams its output line by line. When the attempt is stopped, execute asks the command's process group to end, and
+// kills the group after the grace. On Unix execute also kills the rest of the group as soon as the command has ended, for whatever reason. So no
+// process of the group outlives the step there.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string

@@ -76,7 +76,9 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	leave := func() { // a stored run that was left can continue in another process
+	// After Ctrl-C, leave cancels the run if there is no store or -cancel is set. Otherwise it leaves the run, which another process can continue if
+	// it is stored.
+	leave := func() {
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			_ = run.Cancel() // with a store Cancel posts a request; if this fails, the run stays unchanged
 		} else {
@@ -86,7 +88,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
 	defer stop()
-	go func() { // Watch reports no change if the run is left, so the end of the run stops it
+	go func() { // Watch reports no change when the run is left, so this goroutine stops Watch at the end of the run
 		<-run.Done()
 		stop()
 	}()

@@ -139,7 +139,8 @@ func isEnd(e *event.Event) bool {
 
 // watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
 func (f *follower) watch(ctx context.Context) {
-	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}} // with this status, there is no note about a run that has already ended
+	// The first sight must differ from that of a run that has not begun, which is the zero sight. There is no note about a cancelled run.
+	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
@@ -155,15 +156,15 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// lists holds the maps that have begun and whose number of items the display does not know.
+// lists remembers of which maps the display knows the number of items.
 type lists struct {
-	mu    sync.Mutex // guards the fields below
-	known map[string]bool
-	asked bool      // whether a map has begun whose number of items the display does not know
-	after time.Time // when the store may be asked again
+	mu    sync.Mutex      // guards the fields below
+	known map[string]bool // the paths of these maps
+	asked bool            // whether an item of another map has begun, so that the store must be asked
+	after time.Time       // when the store may be asked again
 }
 
-// see records the map to which an item belongs.
+// see sets `asked` if the event starts an item of a map and the display does not know how many items this map has.
 func (m *lists) see(e *event.Event) {
 	i := strings.LastIndexByte(e.Path, '[')
 	if i < 0 || e.Type != event.NodeStarted || !strings.HasSuffix(e.Path, "]") {
@@ -177,7 +178,7 @@ func (m *lists) see(e *event.Event) {
 }
 
 // count passes the number of items of each map to the display, if there are maps whose number of items the display does not know. Since count reads
-// the whole run, it then pauses ten times as long as the reading took.
+// the whole run, calls of count do nothing for a while after that: for ten times as long as the reading took.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()
@@ -249,7 +250,9 @@ type sight struct {
 // look reads the lease, the status and the events of the run, and writes a note if a field of sight has changed. It reads the
 // records of the run only to write a note.
 func (w *watcher) look(ctx context.Context) error {
-	owner, until, err := w.db.ReadLease(ctx, w.id) // read before the status, since a run that has ended has no lease
+	// The lease is read before the status. In the other order, a run that ends between the two readings would look like a run that has lost its
+	// process, since a run that has ended has no lease.
+	owner, until, err := w.db.ReadLease(ctx, w.id)
 	if err != nil {
 		return err
 	}

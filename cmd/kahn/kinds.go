@@ -18,7 +18,7 @@ type kind struct {
 	name     string
 	step     kahn.StepFunc
 	verbatim bool // whether the texts of its config are not templates
-	// check finds a defect in a text of the config that the schema cannot express. It returns the field, the offset in the text or -1, and a
+	// check looks in a text of the config for a defect of which the schema knows nothing. It returns the field, the offset in the text or -1, and a
 	// message. check may be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run

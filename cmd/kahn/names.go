@@ -51,7 +51,7 @@ func namesUsed(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	fed := map[string]bool{} // nodes with parameters from edges; the other nodes get their parameters from the inputs
+	fed := map[string]bool{} // nodes to which an edge leads; the parameters of the other nodes are the inputs
 	for _, e := range g.Edges() {
 		fed[e.To] = true
 	}
@@ -95,7 +95,7 @@ func (n names) find(texts ...string) {
 		checker, ok := parsed.(interface {
 			Check(ancestor, input func(name string) error) error
 		})
-		if ok && err == nil { // invalid expressions were refused by the load of the definition
+		if ok && err == nil { // err is nil, unless the text is "": the load of the definition has refused invalid expressions
 			_ = checker.Check(accept, func(name string) error { // every name is accepted
 				n.inputs[name] = true
 				return nil

@@ -17,7 +17,7 @@ var errPosted = errors.New("another process performs the run")
 // errRefused is returned if the process that performs the run has refused an answer.
 var errRefused = errors.New("the answer was refused")
 
-// posted maps each gate whose answer was posted to the id of the request.
+// posted holds the ids of the requests that were posted, by the gate that each request answers.
 type posted map[string]string
 
 // post posts answers for a run to the store. The process that performs the run reads them from the store.

@@ -74,7 +74,7 @@ func (s *screen) write(lines string) {
 	}
 }
 
-// note writes a message of the program, above the display if it is open.
+// note writes a message of the program above the display. While the display is closed, note writes nothing.
 func (s *screen) note(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -197,8 +197,8 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names maps the name of each earlier definition to its file, and schedules maps the name of each earlier schedule to its
-// file.
+// add adds a definition. The map `names` has the file of each earlier definition, by its name. The map `schedules` has the file of each earlier
+// schedule, by its name.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)

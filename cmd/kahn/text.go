@@ -33,7 +33,7 @@ func visible(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// The function some lists the first twelve names, and says how many more there are.
+// The function `some` lists the first twelve names, and says how many more there are.
 func some(names []string) string {
 	const most = 12
 	if len(names) <= most {

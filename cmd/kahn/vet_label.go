@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns about each edge whose label the test of the edge's source never yields. The branch of such an edge is never taken.
+// checkLabels warns about edges that are never taken: such an edge has a label that the test of its source never yields.
 func (c *checker) checkLabels(root *definition.Value) {
 	answers := map[*definition.Value]map[string][]string{} // by graph and id of a node: the labels that its test may yield
 	for at, n := range nodesOf(root) {

@@ -29,7 +29,7 @@ type wiring struct {
 	partly []bool     // by node: whether the node may have edges or parameters that could not be read
 	open   bool       // whether any node may have unread edges
 
-	above [][]uint64 // by node: its ancestors as bits; nil if unknown; set by the method climb on first use
+	above [][]uint64 // by node: its ancestors as bits; nil if unknown; the method `climb` sets it on first use
 }
 
 // scopes holds the wiring of the graphs of a document.

@@ -20,7 +20,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 		return send(syscall.SIGTERM)
 	}
 	return func() {
-		if kill != nil { // Cancel no longer changes kill, since Run returns after Cancel
+		if kill != nil { // Cancel no longer sets the timer `kill`, since Run returns after Cancel
 			kill.Stop()
 		}
 		if cmd.Process != nil {
