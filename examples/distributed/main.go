@@ -33,7 +33,7 @@ import (
 
 const (
 	taskQueue = "distributed"
-	oddQueue  = "distributed-odd" // the task queue of the nodes of kind odd
+	oddQueue  = "distributed-odd" // the task queue of the nodes of the kind "odd"
 	deep      = 20
 	wide      = 15
 	workers   = 3

@@ -55,7 +55,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment variables that the program sets for the processes it starts: where the ledger is, and which process this is.
+// The environment variables that the program sets for the processes it starts: where the ledger is, and the number or the name of the process.
 const (
 	dirVariable    = "KAHN_DURABLE_DIR"
 	urlVariable    = "KAHN_DURABLE_URL"

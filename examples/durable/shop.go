@@ -146,7 +146,8 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 	runs := map[string]*kahn.Run{}
 	for _, id := range open {
 		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(db)}
-		if (id == "order-3") == (s.doom == nil) { // the first process approves all orders but order-3; the second process approves order-3, and finds the other approvals in the ledger
+		// The first process approves all orders but order-3. The second process approves order-3, and finds the other approvals in the ledger.
+		if (id == "order-3") == (s.doom == nil) {
 			opts = append(opts, kahn.EarlySignals(map[string]any{"approve": true}))
 		}
 		if runs[id], err = kahn.Start(ctx, s.workflow(), nil, opts...); err != nil {

@@ -89,7 +89,7 @@ func pageGraph() *kahn.Graph {
 	)
 }
 
-// The function `stars` runs whether or not ratings delivers a value.
+// The function `stars` is the step of the node "stars". It runs whether or not the node "ratings" delivers a value.
 func stars(_ context.Context, s *kahn.Step) (any, error) {
 	if ratings, ok := s.Upstream("ratings"); ok {
 		return ratings, nil

@@ -138,7 +138,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	// The abandoned step of the node legacy is still running. Its result comes too late to change anything.
+	// The abandoned step of the node "legacy" is still running. Its result comes too late to change anything.
 	s.release()
 	c.left.Wait()
 	fmt.Fprint(stdout, "the step of legacy has been released\n\n")

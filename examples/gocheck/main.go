@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
-		defer func() { _ = timelineFile.Close() }() // writeTrace closes the file that it writes
+		defer func() { _ = timelineFile.Close() }() // for a return before writeTrace, which itself closes the file
 	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {

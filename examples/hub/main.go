@@ -70,7 +70,7 @@ func job() *kahn.Graph {
 	)
 }
 
-// want contains the expected statuses, which do not depend on the order of the answers.
+// The map `want` contains the expected statuses, which do not depend on the order of the answers.
 var want = map[string]kahn.Status{
 	"fetch": kahn.Completed, "parse": kahn.Completed, "index": kahn.Completed, "thumbs": kahn.Failed,
 	"draft": kahn.Skipped, "publish": kahn.Aborted, "audit": kahn.Aborted,

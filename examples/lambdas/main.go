@@ -81,7 +81,8 @@ func (w *world) send(m message) {
 	}
 }
 
-// receive takes any message of the queue. If there is none, the time passes until the coordinator wants to be called, or somebody looks for lost calls.
+// receive takes any message of the queue. If there is none, time passes until the coordinator wants to be called. If it does not want to be called, a
+// minute passes, and then a person answers the gate (at ten minutes past the hour) or the coordinator looks for lost calls.
 func (w *world) receive() message {
 	if len(w.queue) > 0 {
 		i := w.rng.IntN(len(w.queue))

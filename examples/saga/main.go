@@ -34,7 +34,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The environment variables that the program sets for the processes it starts: their folder, and which process this is.
+// The environment variables that the program sets for the processes it starts: their common folder, and the number of the process.
 const (
 	dirVariable  = "KAHN_SAGA_DIR"
 	lifeVariable = "KAHN_SAGA_LIFE"
