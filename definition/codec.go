@@ -20,7 +20,8 @@ type field[T any] struct {
 	name string
 	// takes is the type of the field's value if this type is Bool or Number, and otherwise Null.
 	takes Type
-	// read reads the value. If it reports a problem, it does not change the target.
+	// read reads the value into the target, and reports the problems of the value. If a list or an object has a problem, its other parts may
+	// still get into the target.
 	read func(d *decoder, v *Value, to *T)
 	// show returns the value, or false if the field is to be left out. show is nil if another field writes the value.
 	show func(e *encoder, from *T) (Value, bool)
@@ -31,7 +32,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that the author probably means by a text or a number where an object is expected, such as "over" of a map
+	alone    string   // if an author writes a text or a number instead of the object: the field probably meant, such as "over" of a map
 }
 
 // read reads an object.

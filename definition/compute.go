@@ -16,7 +16,7 @@ const (
 	kindAssignment = "assignment" // a map of values
 )
 
-// isComputed reports whether the node has an expression that computes its output. expressionField reads such nodes.
+// isComputed reports whether the node has an expression that computes its output.
 func isComputed(n *node) bool {
 	return (n.Kind == kindExpression || n.Kind == kindAssignment) && n.TestExpr != "" && n.Join == kahn.AllSucceeded
 }

@@ -124,7 +124,7 @@ func (d *decoder) found(p *Problem) {
 	}
 }
 
-// expect reports a value whose type is not t.
+// expect returns true if the type of the value is t. Otherwise it adds a problem and returns false.
 func (d *decoder) expect(v *Value, t Type) bool {
 	if v.Type == t {
 		return true
@@ -188,8 +188,8 @@ func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) 
 	d.list(v, each)
 }
 
-// document reads the outermost object. If the document has another version, document reports nothing else, since that version may have
-// other rules. A document without a version is read by the rules of this version.
+// The method `document` reads the outermost object. If this object says that it is of another version, the method reports nothing else, since that
+// version may have other rules. A document that does not say its version is read by the rules of this version.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)

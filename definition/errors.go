@@ -89,7 +89,7 @@ type Problem struct {
 	// Position is the place in the text. It is zero for problems of Encode.
 	Position Position
 	// Node is the id of the node with the problem. For a node of a sub-graph, Node has all ids on the path to the node, separated by
-	// slashes. Node is empty outside nodes, and where the id itself is bad.
+	// slashes. Node is empty outside nodes. If the node's id is missing or is not a text, Node lacks this id.
 	Node string
 	// Field is the name of the Go field in which Encode found code instead of data. Otherwise it is empty.
 	Field string

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graph is an object of the document that describes a graph. The edges are not in the Graph before the function declare has put them in
-// order.
+// graph is an object of the document that describes a graph. The decoder adds the edges to the Graph at the end, in the order that the function
+// `declare` gives them.
 type graph struct {
 	*kahn.Graph
 	nodes    []node
@@ -20,8 +20,8 @@ type graph struct {
 // node is an object of the document that describes a node, with the edges written in it.
 type node struct {
 	kahn.Node
-	// computes is the kind of a node with an expression, otherwise "". expression is the text of the expression, which the method
-	// compute puts into TestExpr.
+	// computes is the kind of a node with an expression, otherwise "". expression is the text of the expression; the method `compute`
+	// puts this text into TestExpr.
 	computes, expression string
 
 	after    []kahn.Edge

@@ -32,8 +32,8 @@ type Loader struct {
 	// Prepare gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
 	Prepare func(*kahn.Graph)
 	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. It may be the function Check of
-	// module schedule. If it returns several errors, joined by errors.Join, each of them is a defect. A [*kahn.Problem] among them
-	// names its field, such as Cron.
+	// module schedule. If it returns several errors, joined by errors.Join, each of them is a defect. If an error is a
+	// [*kahn.Problem], its Field is the field of the Schedule with the defect, such as Cron.
 	CheckSchedule func(*Schedule) error
 }
 

@@ -39,7 +39,7 @@ func (d *Document) Locate(err error) error {
 	return r.result()
 }
 
-// foundError is an error about a graph. compiled is set if Compile found it.
+// foundError is an error about a graph. compiled is true if the error is from Compile.
 type foundError struct {
 	err      error
 	compiled bool
@@ -141,7 +141,7 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The edges are in the order in which the function declare puts them. A value with a Problem
+// graph adds the nodes and edges of a graph. The edges are in the order in which the function `declare` puts them. A value with a Problem
 // is skipped, because the decoder has not read the value and has not checked its size against the limits.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
@@ -191,7 +191,8 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	return edges
 }
 
-// edge returns an edge. known already has the node in which the edge is written, and one end of the edge.
+// edge returns an edge. For an edge that is written in a node, the parameter `known` already has this node and one end of the edge. For any other
+// edge it is empty.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {

@@ -79,7 +79,7 @@ func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }
 
-// The function first splits its parameter `of` into words, and returns the first word that is among the choices, or "".
+// The function `first` returns the first word of the text `of` that is among the choices, or "".
 func first(of string, choices []string) string {
 	for name := range strings.FieldsSeq(of) {
 		for _, choice := range choices {
@@ -91,7 +91,7 @@ func first(of string, choices []string) string {
 	return ""
 }
 
-// meantField returns the field that the author probably meant, or "", and how to write it.
+// meantField returns the name of the field that the author probably meant, and a note on how to write the field. Both may be "".
 func meantField(written string, fields []string) (name, note string) {
 	known := words[fold(written)]
 	if name = first(known.fields, fields); name != "" {

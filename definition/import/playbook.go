@@ -252,7 +252,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // by id without a number: the largest number that was added to this id
+	numbers := map[string]int{} // by the id of a condition without a number: how many numbers were tried
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed

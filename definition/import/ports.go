@@ -44,7 +44,7 @@ func (r *reader) inputPorts(p place) []definition.Value {
 	return fields
 }
 
-// outputPorts converts output ports, and turns their types into the schema of the node's output. A port named output is the whole output.
+// outputPorts converts output ports, and turns their types into the schema of the node's output. A port with the name "output" is the whole output.
 func (r *reader) outputPorts(p place) []definition.Value {
 	var names []definition.Value
 	var whole definition.Value
@@ -150,7 +150,7 @@ func (r *reader) portType(p place) definition.Value {
 	return schema
 }
 
-// orNull returns the schema of a value that may also be null.
+// orNull returns the schema. If the parameter `null` is true, the returned schema also accepts null.
 func orNull(p place, schema definition.Value, null bool) definition.Value {
 	if !null {
 		return schema

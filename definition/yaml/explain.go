@@ -15,8 +15,8 @@ import (
 type mistake struct {
 	// said is a part of the parser's message. Empty: any message.
 	said string
-	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
-	// before.
+	// at is where to look for the mistake: at the place of the error, at the beginning of the broken value, or in the line
+	// before the error.
 	at origin
 	// above means that the whole line is misplaced. The problem then gets the path of the preceding line.
 	above bool
@@ -52,7 +52,7 @@ const before = `^(?:[^#"']*?(?::|-|,|\[)[ ]+)` // the part of a line before a pl
 
 const noKey = "mapping values are not allowed"
 
-// mistakes are in the order in which find tries them.
+// mistakes are in the order in which `explain` looks for them. It reports the first one that it finds in the text.
 var mistakes = []mistake{
 	{line: regexp.MustCompile(`^ *(\t)`), above: true, message: says("the line is indented by a tab; YAML is indented by spaces")},
 	{line: regexp.MustCompile(before + `(\{\{.*)`), message: quotedAs("begins with {{")},
@@ -162,7 +162,7 @@ func quoted(reason, value string) (message, suggestion string) {
 	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), short(suggestion)
 }
 
-// The function short returns the suggestion, or "" if it is too long.
+// The function `short` returns the suggestion, or "" if it is too long.
 func short(suggestion string) string {
 	const longest = 256
 	if len(suggestion) > longest {

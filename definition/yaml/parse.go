@@ -42,7 +42,7 @@ func parse(text string, limits definition.Limits) *definition.Value {
 // depthLimit is a parser plugin that keeps the parser from going deeper than the decoder will.
 type depthLimit struct {
 	most     int
-	exceeded bool // set because the parser does not return a plugin's error
+	exceeded bool // whether CheckDepth has returned an error; the error that the parser returns does not say so
 }
 
 // CheckDepth implements yaml.LoaderLimitsPlugin.
