@@ -154,7 +154,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 			continue
 		}
 		for member := range c.parts.nodes[at].member("expression").items() {
-			if member.value.Key == "" { // the joined text
+			if member.value.Key == "" { // an item of a list, which the decoder has refused as an expression
 				break
 			}
 			if err := parses(own, member.value.Text); err != nil {

@@ -21,7 +21,7 @@ type parser struct {
 	text   string
 	pos    int
 	values int
-	cursor source.Cursor // not after pos
+	cursor source.Cursor // at pos or before it
 }
 
 // parse returns the tree of a JSON text. The limits must be resolved.

@@ -253,7 +253,7 @@ func (at part) item(i int) part {
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
-		inner := at.member(name) // the name itself is a key only in the data of Config, Params or a schema
+		inner := at.member(name) // within the data of Config, Params or a schema the name is a key; elsewhere it is the name of a Go field
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}

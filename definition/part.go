@@ -58,7 +58,7 @@ type loss struct {
 	nodes  bool                // the document may have nodes that the graph lacks
 	inputs bool                // the document may have inputs that the graph lacks
 	groups bool                // the document may have groups that the graph lacks
-	// schedule: the schedule could not be read completely.
+	// schedule is true if the schedule could not be read completely.
 	schedule bool
 }
 
@@ -91,7 +91,7 @@ func (l *loss) add(p *Problem) {
 	}
 	field, rest := at[1], at[2]
 	if p.Kind == ErrUnknownField && rest == "" {
-		field = p.Suggestion // the field that was meant is lost; without a suggestion any edge may be lost
+		field = p.Suggestion // the field that the author meant is lost; without a suggestion this may be a field with edges
 	}
 	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
@@ -113,7 +113,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	if end >= 0 {
 		field = path[:end]
 	} else if p.Kind == ErrUnknownField {
-		field = p.Suggestion // the field that was meant is lost; without a suggestion any field may be lost
+		field = p.Suggestion // the field that the author meant is lost; without a suggestion this may be any field
 	}
 	switch field {
 	case "name", "defaults", "strict_guards", "$schema", "version":

@@ -11,8 +11,8 @@
 //	kahn version          print the versions of the command, the library and Go
 //	kahn help [COMMAND]
 //
-// The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
-// are expressions of package expression, contracts are JSON Schemas.
+// The kinds of steps are listed in kinds.go. Every text in a step's config is a template, except for the kind jq: see template.go. Guards
+// and conditions are expressions of package expression, contracts are JSON Schemas.
 //
 // A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a
 // case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Only kahn run, kahn serve and

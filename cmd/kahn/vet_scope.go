@@ -14,7 +14,7 @@ type scope struct {
 	inputs *nameSet // root inputs; nil means any
 	params []string // the parameters, sorted
 	closed bool     // whether the node has only the parameters in params
-	free   bool     // whether the names in the field inputs are parameters of the node, too
+	free   bool     // whether the names in the field `inputs` are parameters of the node, too
 	id     string
 	wires  *wiring
 	undo   bool // whether the config belongs to a compensation

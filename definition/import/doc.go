@@ -18,8 +18,8 @@
 //   - The "expression" in the config of a condition becomes its test, and the "timeoutMs" of a gate becomes the gate's timeout.
 //   - The other keys of the config stay as they are.
 //   - Ports may have a "type": any, boolean, integer, number, string, object, array, one of these followed by [], or a JSON Schema. The
-//     types become the schemas of the parameters and of the output; the host sets the Schemas of the graph for them. A port that is not
-//     required may be null.
+//     types become the schemas of the parameters and of the output; the host must set the Schemas of the graph, which compiles them. A
+//     port that is not required may be null.
 //   - A step in "next" is an id, or an object with "target" and the ports that the edge connects, "sourceHandle" and "targetHandle". An id
 //     connects the ports that have the same name on both sides.
 //   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the group that "group" in its config names. The step
@@ -44,8 +44,8 @@
 // This format has "nodes" with a "lens_id", or "edges" with "source_node_id" and "target_node_id". A node becomes a node of kind "lens",
 // with lens_id and version_id in its config. Nodes are ordered by their "ordinal". Their config has "retry", "timeout_ms", "moderation",
 // "merge" and "on_parent_failure". The cause provider_error becomes step_error, and contract_violated becomes contract_violated_output.
-// The other keys of a config stay as they are, but a key that is spelled almost like one of these is reported. Array and json_object
-// merges are rendered as JSON text. The ids of edges are dropped.
+// The other keys of a config stay as they are, but a key that is spelled almost like one of these is reported. The results of the
+// merges "array" and "json_object" are rendered as JSON text. The ids of edges are dropped.
 //
 // # All formats
 //
