@@ -28,7 +28,7 @@ func (j job) context() context.Context {
 	return context.Background()
 }
 
-// contestant is an executor. prepare does all work that is needed once per graph, and returns a function that runs the graph.
+// contestant is an executor. The function `prepare` does all work that is needed once per graph, and returns a function that runs the graph.
 type contestant struct {
 	name    string
 	prepare func(j job) (run func() error, err error)

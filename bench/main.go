@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run is main with its arguments and output as parameters. ok is false if a check failed.
+// run does the work of main, with the arguments and the output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")

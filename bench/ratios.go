@@ -12,7 +12,7 @@ type budget struct {
 	shape    *shape
 	ratio    float64       // kahn may take at most this many times as long; 0 means that the field `extra` applies instead
 	extra    time.Duration // used if ratio is 0: kahn may take at most this much longer
-	measured float64       // the ratio measured on two cores of a busy machine; see the method gate
+	measured float64       // the ratio measured on two cores of a busy machine; see the method `gate`
 	bytes    float64       // the maximum number of bytes per node; 0 means no limit
 	rivals   *shape        // the shape that the libraries get; nil means the same shape
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scaled is a kind of work whose size can be doubled. perform performs n units, and returns the data that must stay in memory.
+// scaled is a kind of work whose size can be doubled. The function `perform` performs n units, and returns the data that must stay in memory.
 type scaled struct {
 	name, unit string
 	most       int               // the largest size; larger runs take minutes

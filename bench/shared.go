@@ -116,7 +116,7 @@ func performShared(stores []store.Store, runs int, lasts time.Duration) (time.Du
 				}
 			}
 		})
-		defer func() { _ = rn.Shutdown(context.Background()) }() // its context does not end, so Shutdown waits for all runs
+		defer func() { _ = rn.Shutdown(context.Background()) }() // the context of Shutdown does not end, so Shutdown waits for all runs
 	}
 	all.Wait()
 	return time.Since(began), errors.Join(errs...)

@@ -9,7 +9,7 @@ import (
 )
 
 // place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For the
-// path of an item, such as "M[2]", place returns the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
+// path of an item, such as "M[2]", the id is that of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }

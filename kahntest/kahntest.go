@@ -254,8 +254,8 @@ func CompareStatuses(res *kahn.Result, want string) error {
 
 // nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so the entry may have several words. It is the shortest
 // text of whole words in which the part before the last colon names a node. If no such text names a node, the id is unknown, and nextStatus
-// guesses. The entry then ends with the first word that has a colon. But if this word alone names a node, it is a later entry, and the first entry
-// is one word. If no word has a colon, the first entry is also one word.
+// guesses where the entry ends: after the first word that has a colon. There are two exceptions, in which the entry is only the first word: no word
+// has a colon, or the first word with a colon is a later word that names a node by itself.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {

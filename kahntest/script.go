@@ -155,9 +155,9 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. path is the node's path. Inside a map it is the path in the first item. Inside a loop it is the
-// path in the first iteration. The other fields say whether the node has a step (`step`), whether the run's step function performs this step
-// (`script`), and whether the node can be undone (`undo`).
+// place is a node that has a step or can be undone. The field `path` is the node's path. For a node inside a map it is the path in the first item,
+// and for a node inside a loop the path in the first iteration. The other fields say whether the node has a step (`step`), whether the run's step
+// function performs this step (`script`), and whether the node can be undone (`undo`).
 type place struct {
 	path               string
 	step, script, undo bool

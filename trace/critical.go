@@ -24,7 +24,7 @@ const (
 
 // constraint is the event that delayed a node: the end of another node, the end of an attempt of another node, or the start of a composite.
 type constraint struct {
-	node  int // or -1
+	node  int // the node that caused the delay, or -1
 	via   Via
 	event int
 	at    time.Duration

@@ -132,8 +132,9 @@ func shapeOf(n *kahn.Node) shape {
 	return shapeStep
 }
 
-// outcome returns a node's status in words, with the reason: "skipped: condition_branch(ok? answered "true", not
-// "false")".
+// outcome returns a node's status in words, with the reason, for example:
+//
+//	skipped: condition_branch(ok? answered "true", not "false")
 func outcome(r kahn.NodeResult) string {
 	text := r.Status.String()
 	switch {

@@ -243,7 +243,7 @@ func perform(ctx context.Context, c client.Client, plan *kahn.Plan, victim *exec
 	return same(there, here)
 }
 
-// follow reads the events of the run until it has ended, and calls kill once in the middle.
+// follow reads the events of the run until the run has ended. When killAfter nodes have completed, it calls the function `kill`.
 func follow(ctx context.Context, run *temporal.Run, kill func() error) error {
 	events, err := run.Events(ctx)
 	if err != nil {

@@ -152,7 +152,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// onServer calls f with the URL of a database. If the argument url is the constant local, onServer first starts a server.
+// onServer calls f with the URL of a database. If the argument url is the constant `local`, onServer first starts a server.
 func onServer(url string, f func(url string) error) error {
 	if url != local {
 		return f(url)

@@ -80,7 +80,7 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits until all parts have ended. Then page runs with the available parts. kahn.Handles makes the failures of the parts count as
+		// AllDone waits until all parts have ended. Then "page" runs with the available parts. kahn.Handles makes the failures of the parts count as
 		// handled; with AllDone alone the node would only observe the failures.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,

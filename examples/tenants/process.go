@@ -91,7 +91,7 @@ type work struct {
 	processes int
 	places    int // how many runs each process performs at once
 	keyRuns   int
-	shared    *kahn.Shared // limits for the steps of all processes; nil if there are none. perform gives each process a copy with its own Store.
+	shared    *kahn.Shared // limits for the steps of all processes; nil if there are none. The method `perform` gives each process a copy with its own Store.
 	keyless   bool         // the runs have no keys
 	runs      []load
 }

@@ -36,7 +36,7 @@ func fetch(ctx context.Context, s *kahn.Step) (any, error) {
 
 func main() {
 	var pages []page
-	for range 3 { // sites that refuse a third request at a time
+	for range 3 { // three sites, each of which refuses a request while it is busy with two others
 		var busy atomic.Int32
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer busy.Add(-1)

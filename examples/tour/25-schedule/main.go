@@ -37,7 +37,8 @@ func main() {
 	var created []string
 	for {
 		created, err = s.Backfill(ctx, "report", made, made.AddDate(0, 0, 3))
-		if !errors.Is(err, schedule.ErrUnknownSchedule) { // with this error, Serve has not written the schedule yet
+		// ErrUnknownSchedule means that Serve has not written the schedule yet, so the program tries again.
+		if !errors.Is(err, schedule.ErrUnknownSchedule) {
 			break
 		}
 		time.Sleep(time.Millisecond)
