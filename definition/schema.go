@@ -77,7 +77,8 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	if len(rules.Items) > 0 {
 		node.Items = append(node.Items, rules)
 	}
-	defs := root.at("$defs") // append comes last, since it may move the items of $defs, and the variable node points to one of these items
+	// The configs are appended to $defs last, since append may move the other items of $defs, and the variable `node` points to one of them.
+	defs := root.at("$defs")
 	defs.Items = append(defs.Items, configs...)
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }

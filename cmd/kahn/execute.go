@@ -80,7 +80,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	// it is stored.
 	leave := func() {
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
-			_ = run.Cancel() // with a store Cancel posts a request; if this fails, the run stays unchanged
+			_ = run.Cancel() // if the run is at rest in a store, Cancel posts a request there; if this fails, the run stays unchanged
 		} else {
 			run.Leave()
 		}
@@ -127,7 +127,8 @@ type line struct {
 // answer that the gate refuses. After the end of the input it asks no further questions.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed, because the run is about to end their waits
+		// If the timeout of a gate has passed, nobody is asked any more: the run is about to end the gate's wait.
+		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool {
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})
 		if len(waiting) == 0 {

@@ -95,7 +95,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		close()
 		leaving, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_ = rn.Shutdown(leaving) // leaves the runs begun on the page; interrupting their steps is not a failure of the command
+		_ = rn.Shutdown(leaving) // an error says that steps of runs begun on the page were interrupted, which is no failure of the command
 	}, nil
 }
 
