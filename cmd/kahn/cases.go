@@ -282,8 +282,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It removes the numbers of items and iterations from the paths
-// of mocks, undos and real nodes.
+// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It brings the paths of mocks, undos and real nodes into the form
+// that declaredPath returns: M/x for M[]/x.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")
