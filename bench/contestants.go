@@ -56,7 +56,8 @@ var (
 // errNoLimit is returned if an executor cannot hold back ready steps.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph declares a shape like a program that loads its graphs: first all nodes, then all edges, and one StepFunc for all nodes.
+// kahnGraph makes the graph of a shape, in the way of a program that loads its graphs: it first adds all nodes, and then all edges. One StepFunc serves
+// all nodes.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)

@@ -36,8 +36,8 @@ func If(v Val[bool]) (then, otherwise *Block) {
 type Choice[K ~string] struct{ src *source }
 
 // Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a Default,
-// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If there is no Default and the value
-// comes from a gate, the gate instead rejects such an answer.
+// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If there is no Default and the value comes from a gate, the gate instead
+// rejects such an answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)

@@ -14,7 +14,7 @@ import (
 )
 
 // Stage says how a stage of a [Pipe] works. The zero value makes one call at a time, keeps the order of the values, and lets one finished value
-// wait.
+// wait for the next stage.
 type Stage struct {
 	Parallel  int  // how many calls of the function run at the same time; 0 means 1
 	Ahead     int  // how many finished values may wait for the next stage; 0 means as many as Parallel
@@ -34,7 +34,8 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //
 // The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends when the result ends, or when
 // the loop over the result ends. The goroutines of the pipe have returned when the loop has ended. If seq or f panics, the loop panics with an
-// error that has the stack of the first panic. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
+// error that has the stack of the first panic. If the Stage has a negative number, the result has only an
+// error, which matches [kahn.ErrBadValue].
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)

@@ -186,7 +186,8 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	const most = 5
 	format, args := "result %q: %w: %s", []any{n.ID, kahn.ErrNoValue, text}
 	failures := 0
-	for other := range res.Nodes() { // including failures that a Try has caught, since nodes that need the failed node's value were skipped
+	// A failure that a Try has caught counts, too: because of it, other nodes that take the failed node's value were skipped.
+	for other := range res.Nodes() {
 		if other.Status != kahn.Failed {
 			continue
 		}

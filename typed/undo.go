@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Undo has a function that undoes a node whose value is a T, and the values that the function takes, see [Val.Compensate].
+// Undo is a function together with the values that it takes. The function undoes a node whose value is a T: see [Val.Compensate].
 type Undo[T any] struct {
 	missing, each bool
 	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function that undoes the node src

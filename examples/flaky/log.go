@@ -31,7 +31,7 @@ func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	}
 }
 
-// describe renders an event. n is the node of the event, if it has one. describe returns "" for an event that is not worth a line.
+// describe renders an event. n is the node of the event, if it has one. The result is "" for an event that is not worth a line.
 func describe(e kahn.Event, n kahn.Node) string {
 	if e.Type == event.NodeStarted && e.Attempt == 1 {
 		return "# " + n.Label // the steps log their attempts themselves

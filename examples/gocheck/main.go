@@ -47,7 +47,7 @@
 // The exit code is 0 if the run completed, 1 if it failed, 130 if Ctrl-C cancelled it, and 2 if nothing could be checked because of a bad
 // flag or unknown packages. (go run turns every code but 0 into 1.)
 //
-// Start reading at run in main.go; load.go builds the graph, check.go contains the step, and report.go reads the result.
+// Start reading at the function run in main.go; load.go builds the graph, check.go contains the step, and report.go reads the result.
 package main
 
 import (

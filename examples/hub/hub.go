@@ -11,8 +11,8 @@ import (
 )
 
 // hub coordinates the calls of a job. It subscribes effects to the State of the job: functions that are called when the State changes.
-// [machine.State.Drive] subscribes the effects that call start and abort. All effects run on the goroutine of coordinate, most of them inside calls
-// of deliver, so the hub needs no lock of its own.
+// [machine.State.Drive] subscribes the effects that call the methods `start` and `abort`. All effects run on the goroutine of the method `coordinate`,
+// most of them inside calls of the method `deliver`, so the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
