@@ -89,7 +89,7 @@ type streamChecker struct {
 	steps       int          // the number of items, besides the events, that the checker has looked at; tests check that the number is linear in the number of events
 }
 
-// CheckEvents checks whether the events of an ended or suspended run obey the following rules, and returns the first violation. Ids have no gaps.
+// CheckEvents checks whether the events of an ended or suspended run obey the following rules, and returns the first violation. Event ids have no gaps.
 // The first event is the start of the run, and the last is its end or suspension. The events of each node come in a possible order and have one
 // end, and the attempts are numbered in order. The ends of predecessors precede the events that depend on them. Each event has a possible Parent.
 // Waves do not overlap. The ends of the nodes agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions

@@ -12,7 +12,7 @@ import (
 type nodeLife struct {
 	*decl
 	last      event.Type // the last event that was neither a delta nor a log
-	id        uint64     // the id of the event in the field last
+	id        uint64     // the id of the event in the field `last`
 	attempt   int        // the number of the last attempt
 	reentered bool       // whether the attempt was suspended, so that the next start continues it
 	maybe     bool       // whether the next attempt may have begun in a life whose events are not in the stream
@@ -35,7 +35,7 @@ func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// The method "again" reports whether the run was resumed after the node's last event. If so, the run may queue and begin the node again, unless the
+// The method `again` reports whether the run was resumed after the node's last event. If so, the run may queue and begin the node again, unless the
 // node has ended.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 

@@ -68,8 +68,8 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// The function `around` returns the path of the composite that contains a node, or "". The argument path is the node's path. The method `place` has
-// returned prefix and id.
+// The function `around` returns the path of the composite that contains a node, or "". The argument path is the node's path. The arguments prefix and
+// id are those that the method `place` returns for this path.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
 		return prefix + id // the node is an item: its composite is the map

@@ -165,7 +165,7 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 	return nil
 }
 
-// perish waits until order-1 has ended, order-3 is suspended and two steps call await, and then kills the process.
+// perish waits until order-1 has ended, order-3 is suspended and two steps have called doom.await, and then kills the process.
 func (s *shop) perish(runs map[string]*kahn.Run) error {
 	if _, err := runs["order-1"].Wait(); err != nil {
 		return err

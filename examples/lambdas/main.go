@@ -142,7 +142,7 @@ func (w *world) coordinate(m message) error {
 	if err != nil {
 		return err
 	}
-	var calls []message // sent after the run is stored: a call that is not sent is found by a sweep
+	var calls []message // sent only after the run is stored: if a call is then not sent, a sweep finds it
 	for s, ok := c.Next(); ok; s, ok = c.Next() {
 		calls = append(calls, call(c, s))
 	}
