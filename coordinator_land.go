@@ -236,7 +236,7 @@ func (r *Run) land(from *restoration) {
 		}
 	})
 	x.sortFailures(r, from.held)
-	if x.First.IsZero() {
+	if !x.First.IsZero() {
 		r.remark().first = x.First
 	}
 	if len(x.Abandoned) > 0 {

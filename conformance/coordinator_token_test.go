@@ -199,3 +199,26 @@ func TestFlightsInExpandedNodes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Return(s, 1, nil))
 }
+
+// A run that a process has continued keeps the time of its first start when a snapshot keeps its attempts in flight.
+func TestFirstStartWithFlights(t *testing.T) {
+	plan := compiled(t, graph(after("a"), kahn.Node{ID: "ok", Kind: kahn.KindGate, After: []string{"a"}}, after("b", "ok")))
+	c, err := kahn.NewCoordinator(plan, deskEpoch, kahn.RunID("r"))
+	require.NoError(t, err)
+	require.NoError(t, c.Return(nextOf(t, c, "a"), 1, nil))
+	_, more := c.Next()
+	require.False(t, more)
+	require.Equal(t, kahn.RunSuspended, c.Run().Status())
+	c.Run().Leave()
+	res, err := c.Result()
+	require.NoError(t, err)
+	later := deskEpoch.Add(time.Hour)
+	c, err = kahn.NewCoordinator(plan, later, kahn.Resume(reload(t, res.Snapshot())), kahn.EarlySignals(map[string]any{"ok": true}))
+	require.NoError(t, err)
+	nextOf(t, c, "b")
+	times := []time.Time{c.Run().Started(), c.Run().FirstStarted()}
+	require.Equal(t, []time.Time{later, deskEpoch}, times)
+	c = continued(t, c, plan, later.Add(time.Hour))
+	require.Equal(t, times, []time.Time{c.Run().Started(), c.Run().FirstStarted()})
+	require.Len(t, c.InFlight(), 1)
+}
