@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
 // BlobStore keeps data of any size under keys that are computed from the data. Its methods may be called from several goroutines,
@@ -157,7 +159,11 @@ func (b *Blobs) showsReferences() bool {
 		}
 		state, test := hidden, blobKey(nil)
 		if key, err := b.reference(test); err == nil {
-			data, err := c.Encode([]any{map[string]any{blobMark: test}})
+			var data json.RawMessage
+			err = foreign.Contain(func() (err error) {
+				data, err = c.Encode([]any{map[string]any{blobMark: test}})
+				return err
+			}, func(v any) error { return foreign.NewPanicError(v) }) // the codec may take only values of the host's types
 			if err == nil && slices.Contains(BlobKeys(data), key) {
 				state = shown
 			}

@@ -229,3 +229,18 @@ func TestPruneSealedContents(t *testing.T) {
 	prune()
 	require.Zero(t, blobs.Len())
 }
+
+// textCodec takes only texts, and panics if it gets another value.
+type textCodec struct{}
+
+func (textCodec) Encode(value any) (json.RawMessage, error)    { return json.Marshal(value.(string)) }
+func (textCodec) Decode(data json.RawMessage) (v any, _ error) { return v, json.Unmarshal(data, &v) }
+
+// A codec that panics for the value with which Blobs tests it still encodes the values of the host.
+func TestBlobsOverACodecOfTexts(t *testing.T) {
+	t.Parallel()
+	b := &store.Blobs{Codec: textCodec{}, Store: &store.MemoryBlobs{}}
+	data, err := b.Encode("text")
+	require.NoError(t, err)
+	require.JSONEq(t, `"text"`, string(data))
+}
