@@ -191,8 +191,19 @@ func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) 
 			replies <- reply
 		}()
 		reply = call.Perform(ctx, do, to)
+		reply.Err = unlessRetryable(reply.Err)
 	}()
 	return replies
+}
+
+// unlessRetryable makes an error permanent if it is or wraps a non-retryable error of Temporal's SDK, so that the node is not retried. Then the step
+// functions of activities that exist already keep their meaning.
+func unlessRetryable(err error) error {
+	var application *sdk.ApplicationError
+	if errors.As(err, &application) && application.NonRetryable() {
+		return kahn.Permanent(err)
+	}
+	return err
 }
 
 // answer returns the result of the activity.

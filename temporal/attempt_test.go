@@ -36,6 +36,32 @@ func update(t testing.TB, env *testsuite.TestWorkflowEnvironment, name string, a
 	}, argument)
 }
 
+// A step that returns a non-retryable error of Temporal's SDK, also wrapped, is not called again. The node's Retry decides about any other error.
+func TestNonRetryableErrors(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		err   error
+		calls int32
+	}{
+		"non-retryable":          {sdk.NewNonRetryableApplicationError("no money", "NoMoney", nil), 1},
+		"wrapped, non-retryable": {fmt.Errorf("bank: %w", sdk.NewNonRetryableApplicationError("no money", "NoMoney", nil)), 1},
+		"retryable":              {sdk.NewApplicationError("no answer", "Timeout"), 3},
+		"any":                    {errors.New("no answer"), 3},
+	} {
+		var calls atomic.Int32
+		g := new(kahn.Graph).Add(kahn.Node{ID: "pay", Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}})
+		x := &trial{workflow: Workflow{ID: "order-17", Plan: plan(t, g)}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) {
+			calls.Add(1)
+			return nil, row.err
+		}}}
+		res, err := x.run(t)
+		require.ErrorContains(t, err, row.err.Error(), name)
+		require.Equal(t, row.calls, calls.Load(), name)
+		pay, _ := res.Node("pay")
+		require.Equal(t, int(row.calls), pay.Attempts, name)
+	}
+}
+
 // A step on Temporal gets the same data from its Step as under kahn.Execute.
 func TestStep(t *testing.T) {
 	t.Parallel()

@@ -72,7 +72,7 @@ func (plain) Encode(value any) (json.RawMessage, error) {
 	}
 	return json.Marshal(value) // the list with which Blobs tests its codec
 }
-func (plain) Decode(data json.RawMessage) (any, error)  { return data, nil }
+func (plain) Decode(data json.RawMessage) (any, error) { return data, nil }
 
 // noBlobs is used as the BlobStore if a worker or a client has none.
 type noBlobs struct{}

@@ -216,7 +216,7 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run
 	same := now.Print == in.Plan.Print
 	in.Plan = old.Plan // the key is a hash of the plan with which the run began
 	if err != nil || !same || old.Key != in.key() {
-		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started with another plan, other settings or other inputs", w.ID, kahn.ErrKeyConflict)
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started by other means, with another DataConverter, or with another plan, other settings or other inputs: Attach returns its run", w.ID, kahn.ErrKeyConflict)
 	}
 	return Attach(c, w), nil
 }

@@ -106,7 +106,8 @@ func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Chil
 	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
 }
 
-// Wait waits for the end of the run. The Result and the error are as from [Run.Wait].
+// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If ctx was cancelled and the run therefore ended as cancelled,
+// the error also is the CanceledError of the SDK. A workflow that returns this error ends as cancelled, not as failed.
 func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	if c.err != nil {
 		return nil, c.err
@@ -117,7 +118,11 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 			return nil, fmt.Errorf("kahn/temporal: the run: %w", err)
 		}
 	}
-	return c.of.result(out)
+	res, err := c.of.result(out)
+	if cancelled := ctx.Err(); cancelled != nil && res != nil && res.Status == kahn.RunCancelled {
+		err = fmt.Errorf("%w: %w", cancelled, err)
+	}
+	return res, err
 }
 
 // Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.

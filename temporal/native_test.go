@@ -135,6 +135,26 @@ func TestExecuteChild(t *testing.T) {
 	}
 }
 
+// A workflow that is cancelled while it waits for its run, and returns the error of Wait, ends as cancelled. The error still is the run's.
+func TestCancelledParent(t *testing.T) {
+	t.Parallel()
+	p := plan(t, orders(""))
+	env := environment(t, Options{Plans: []*kahn.Plan{p}, Step: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }})
+	var waited error
+	parent := func(ctx workflow.Context) error {
+		var res *kahn.Result
+		res, waited = ExecuteChild(ctx, Workflow{Plan: p}, map[string]any{"order": 17}).Wait(ctx)
+		require.Equal(t, kahn.RunCancelled, res.Status)
+		return waited
+	}
+	env.RegisterWorkflow(parent)
+	env.RegisterDelayedCallback(env.CancelWorkflow, time.Hour)
+	env.ExecuteWorkflow(parent)
+	require.True(t, sdk.IsCanceledError(env.GetWorkflowError()), env.GetWorkflowError())
+	var failed *kahn.RunError
+	require.ErrorAs(t, waited, &failed)
+}
+
 // Two plans that differ only by their names are two plans.
 func TestPlansOfOneShape(t *testing.T) {
 	t.Parallel()

@@ -196,12 +196,8 @@ func (x *interpreter) replyBy(a *attempt, child workflow.ChildWorkflowFuture) (k
 // context.Canceled. If the child has returned a non-retryable error, the node is not retried.
 func failureBy(a *attempt, failed *sdk.ChildWorkflowExecutionError) error {
 	err := fmt.Errorf("kahn/temporal: workflow %q: %w", a.by.Type, failed.Unwrap())
-	var application *sdk.ApplicationError
-	switch {
-	case a.asked && sdk.IsCanceledError(failed):
+	if a.asked && sdk.IsCanceledError(failed) {
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	case errors.As(failed, &application) && application.NonRetryable():
-		return kahn.Permanent(err)
 	}
-	return err
+	return unlessRetryable(err)
 }

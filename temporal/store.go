@@ -35,9 +35,9 @@ type Store struct {
 	// Types are the workflow types that lists ask for, see Options.WorkflowType; [WorkflowName] is the type of runs that former versions started. If
 	// Types is nil, List reads all workflows of the namespace, and drops the workflows that are not runs.
 	Types []string
-	// If SearchAttributes is set, the service selects runs by their search attributes, see Workflow.SearchAttributes. List then finds only runs that
-	// were started with search attributes. If SearchAttributes is false, the service selects by what it knows of any workflow, and List drops the
-	// runs that do not match.
+	// If SearchAttributes is set, the service selects runs by their search attributes, see Workflow.SearchAttributes. With a filter for a workflow or
+	// a status, List then finds only runs that were started with search attributes. If SearchAttributes is false, the service selects by what it
+	// knows of any workflow, and List drops the runs that do not match.
 	SearchAttributes bool
 }
 
