@@ -239,10 +239,10 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 }
 
 // addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have the
-// node's graph yet, the record contains the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance for two kinds of
-// running nodes: such an expanded node, and a node whose output the store refused. This life calls user code for them: the step, to get the graph
-// again, or the Fallback for the refused output. When a run is loaded, no crash is counted for nodes of these kinds. So if the process dies
-// during that call, this record is the only place where the crash is counted.
+// node's graph yet, the record contains the signals for all nodes inside, at any depth. For two kinds of running nodes
+// this life calls user code: for such an expanded node the step, to get the graph again, and for a node whose output the store refused the Fallback.
+// If the process dies during the call, no crash is counted for these nodes when the run is loaded. So addToRecord writes one crash more, as if the
+// process had died already.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return

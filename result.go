@@ -23,9 +23,9 @@ type Result struct {
 	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output is completed,
 	// and does not degrade the run.
 	Degraded bool
-	// Left is true for a suspended run that was left: [Run.Leave] or [Runner.Shutdown] was called, the caller's context of a durable run ended,
-	// or the run's lease expired before the store answered. If the context ended, the run's error matches [ErrLeft]. If the store did not answer,
-	// the error matches [ErrStore], and the nodes have their stored states.
+	// Left is true for a suspended run that was left for one of three reasons. [Run.Leave] or [Runner.Shutdown] was called. The caller's context
+	// of a durable run ended; then the run's error matches [ErrLeft]. Or the store did not confirm a write, or the renewal of the lease, in time;
+	// then the error matches [ErrStore], and the nodes have their stored states.
 	Left bool
 	// Cause is the reason why a run that did not complete was stopped as a whole. If the run failed because its end node failed, the kind is
 	// [CauseEndFailed]. Cause is zero for a run that failed only because of its nodes.

@@ -419,7 +419,7 @@ type tree struct {
 
 	// The following fields are for a tree with one slot.
 	coming bool   // whether a started worker has not taken its first task yet
-	gated  []*Run // runs with gates that they have not reached
+	gated  []*Run // runs with gates that are ready, and wait until no other node can start
 }
 
 // The method `touch` records a change of a run that the run's own worker may not notice.

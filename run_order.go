@@ -283,7 +283,7 @@ func (r *Run) placeInTree() []int32 {
 	return r.turn.order
 }
 
-// The method `pass` starts the first task of a tree with one slot.
+// The method `pass` announces the first task of a tree with one slot to a worker. It reaches a gate itself if no task precedes the gate.
 func (t *tree) pass(now int64) {
 	for !t.coming && !t.root.single.halts() {
 		switch {

@@ -255,7 +255,7 @@ func (k *stake) Take(token bool) {
 	k.Drop()
 }
 
-// GiveBack returns a token that was not needed, if token is set. Otherwise it returns a slot.
+// GiveBack gives back to the share a token that was not needed if the parameter `token` is true, and a slot otherwise.
 func (k *stake) GiveBack(token bool) {
 	x := k.share
 	switch {

@@ -141,8 +141,8 @@ type insideState struct {
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed lists the groups whose members were stopped, see Group.CancelOnFailure: in the nested run or, if a loop pauses, in the earlier iterations
-	// of the loop's current attempt.
+	// Failed lists the groups whose members were stopped in the nested run (see Group.CancelOnFailure). If a loop pauses between two iterations, Failed
+	// lists the groups whose members were stopped in the earlier iterations of the loop's current attempt.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
 	// Undoes reports whether nodes inside may have to be undone. If so, Past contains the earlier iterations of a loop. If the nested run has

@@ -239,7 +239,8 @@ func (c *liveContext) end(cause *stopCause) {
 // (context.Canceled or context.DeadlineExceeded).
 type stopCause struct{ err, is error }
 
-// value looks up key in a context that is derived from base and has ended with the cause c. Package context finds the cause by such a look-up.
+// value looks up key in a context that is derived from base and has ended with the cause c. context.Cause
+// looks up a private key of package context, so this method answers that key, too.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)

@@ -9,7 +9,7 @@ import (
 
 // hitReply names the earlier run whose step made an output that comes from a kahn.Memo.
 type hitReply struct {
-	Run string `json:"run,omitempty"` // empty if the client may not know of the run
+	Run string `json:"run,omitempty"` // empty if the client is not allowed to know of the run
 	At  string `json:"at"`            // when the step of that run returned
 }
 

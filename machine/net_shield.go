@@ -25,7 +25,7 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// The method `handles` reports whether the rules of the plan make the target of the edge handle a failure of the edge's source. The failure mode of
+// The method `handles` reports whether the target of the edge handles a failure of the edge's source, by the rules of the plan. The failure mode of
 // a run applies only to failures that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {

@@ -672,7 +672,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		return nil
 	}
 	if s.net.facts[r].is(FlagAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
-		s.words[r] |= WordReached // the check failed only because the inputs were rejected; the guard and the other checks have passed
+		s.words[r] |= WordReached // only the inputs were rejected; the guard, the merge and the ports have passed
 	}
 	s.finish(r, status, bits)
 	s.settled(r)

@@ -93,7 +93,7 @@ func (n foreseen) predecessors() []string {
 	return list
 }
 
-// The method `given` returns the parameters that follow from the plan and from the other values of a call. Usually these are all parameters of the
+// The method `given` computes a call's parameters from the plan and from the call's root inputs, upstream values, item and index. Usually these are all parameters of the
 // call. The exceptions are a parameter that merges several values, and the value of a port: they are missing here.
 func (n foreseen) given(c *kahn.Call) map[string]any {
 	m := map[string]any{}

@@ -85,8 +85,8 @@ type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker the worker performs only attempts, as on the task queue of
-// a [Kind]. Errors are as for [Options.Register].
+// NewWorker returns a worker for a task queue. If o.Worker.DisableWorkflowWorker is set, the worker performs attempts and no
+// workflow tasks. Set it for a worker that serves the TaskQueue of a [Kind]. Errors are as for [Options.Register].
 func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
 	if c == nil {
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
