@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,22 +130,38 @@ func secretGraph() *kahn.Graph {
 	)
 }
 
-// With an encrypting codec neither the histories of Temporal nor blobs contain what a run works with: inputs, outputs, errors, answers, events,
-// heartbeats. The Result, the Replayer, the Store and PruneBlobs read the run.
-func TestServerSealed(t *testing.T) {
-	code := newEncryption(t)
-	dc := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), code)
+// dialSealed returns a client that encodes payloads and failures with dc.
+func dialSealed(t *testing.T, dc converter.DataConverter) (client.Client, converter.FailureConverter) {
+	t.Helper()
 	failures := sdk.NewDefaultFailureConverter(sdk.DefaultFailureConverterOptions{DataConverter: dc, EncodeCommonAttributes: true})
 	c, err := client.Dial(client.Options{
 		HostPort: os.Getenv("KAHN_TEMPORAL"), Namespace: os.Getenv("KAHN_TEMPORAL_NAMESPACE"), Logger: discard, Identity: "test", DataConverter: dc, FailureConverter: failures,
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
+	return c, failures
+}
+
+// With an encrypting codec neither the histories of Temporal nor blobs contain what a run works with: inputs, outputs, errors, answers, events,
+// heartbeats. The Result, the Replayer, the Store and PruneBlobs read the run.
+func TestServerSealed(t *testing.T) {
+	code := newEncryption(t)
+	remote := httptest.NewServer(converter.NewPayloadCodecHTTPHandler(code))
+	t.Cleanup(remote.Close)
+	local := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), code)
+	byServer := converter.NewRemoteDataConverter(converter.GetDefaultDataConverter(), converter.RemoteDataConverterOptions{Endpoint: remote.URL})
 	dir := t.TempDir()
 	blobs := store.Dir(dir)
-	for name, view := range map[string]bool{"short calls": false, "with views": true} {
+	for name, row := range map[string]struct {
+		dc   converter.DataConverter
+		view bool
+	}{
+		"short calls": {dc: local}, "with views": {local, true}, "a codec server": {dc: byServer},
+	} {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Step: secretStep, Blobs: blobs, DataConverter: dc, FailureConverter: failures, View: view}
+			dc := row.dc
+			c, failures := dialSealed(t, dc)
+			o := Options{Step: secretStep, Blobs: blobs, DataConverter: dc, FailureConverter: failures, View: row.view}
 			p := plan(t, secretGraph())
 			w := serve(t, c, p, o)
 			w.Blobs, w.DataConverter, w.Settings.MapChildren, w.Memo = blobs, dc, 4, map[string]any{"note": hidden("memo")}
@@ -217,7 +234,8 @@ func TestServerSealed(t *testing.T) {
 		return err
 	}))
 	require.Positive(t, files)
-	removed, err := BlobPrune{Blobs: blobs, Clients: []client.Client{c}, DataConverter: dc, Query: "WorkflowId STARTS_WITH 'TestServerSealed'"}.removeBefore(t.Context(), time.Now().Add(time.Hour))
+	c, _ := dialSealed(t, local)
+	removed, err := BlobPrune{Blobs: blobs, Clients: []client.Client{c}, DataConverter: local, Query: "WorkflowId STARTS_WITH 'TestServerSealed'"}.removeBefore(t.Context(), time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.Zero(t, removed, "all blobs are in use")
 }
