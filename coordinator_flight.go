@@ -58,7 +58,7 @@ type flightState struct {
 	NotUndone []string `json:"not_undone,omitempty"`
 	// Keys are the buckets of the tree's keys.
 	Keys []machine.Tokens `json:"keys,omitempty"`
-	// Alarms are the armed alarms, except those of compensations, in the order in which they ring.
+	// Alarms are the armed alarms, except the alarms of compensations, in the order in which they ring.
 	Alarms []alarmFlight `json:"alarms,omitempty"`
 }
 

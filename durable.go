@@ -827,7 +827,7 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn returns the changes without those that are written later. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
+// inTurn returns the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
 // changes by which the first ones became ready, and drops the changes of the others. The store does not need these changes, since the start of the
 // run implies that its roots are ready. The change of a root is written, and gets its event, when the root begins. So the first transaction of a run
 // does not grow with the number of roots.

@@ -66,7 +66,7 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// work performs nodes until none is ready. One critical section settles a node and takes the next one. The next node is the first one that the settled
+// work performs nodes until none is ready. One critical section settles a node and takes the next one. The next node is the first node that the settled
 // node made ready or, if it made none ready, the node that became ready last. If ready nodes remain, the worker starts another worker, which works in
 // the same way. So a worker starts only when there is work.
 func (r *handRun) work() {

@@ -25,7 +25,7 @@ var foreignFunctions = map[string]string{
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
 // isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, isForeign changes the
-// error to name that operator or word, and the one that was probably meant.
+// error to name that operator or word, and the word that was probably meant.
 func (e *SyntaxError) isForeign(text string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

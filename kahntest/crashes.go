@@ -193,7 +193,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
-		opts = append(opts, kahn.EarlySignals(nil)) // no early signals, since the store already contains those of the first process
+		opts = append(opts, kahn.EarlySignals(nil)) // no early signals, since the store already contains the early signals of the first process
 	}
 	g, step := c.start(p)
 	res, err := kahn.Execute(c.ctx, g, step, opts...)

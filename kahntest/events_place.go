@@ -9,7 +9,7 @@ import (
 )
 
 // place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For the
-// path of an item, such as "M[2]", the id is that of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
+// path of an item, such as "M[2]", the id is the id of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
@@ -90,7 +90,7 @@ type interior struct {
 	last       int       // for a loop: the number of its last iteration
 
 	open   []string    // the paths of all nodes that have not ended, and of some that have ended; the method `unended` removes the ended ones
-	within []*interior // the interiors of composites directly in this one that may contain, at any depth, nodes that have not ended
+	within []*interior // the interiors of composites directly in this composite that may contain, at any depth, nodes that have not ended
 	listed bool        // whether around.within contains this interior
 }
 

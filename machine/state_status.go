@@ -195,7 +195,7 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 
 // requestClasses returns a function that reports whether a bad node was stopped only by requests. All nodes must be terminal. It returns true for a
 // cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is among its
-// origins. A node that failed only because of its predecessors is not an origin: the origins of its successors are those of its predecessors.
+// origins. A node that failed only because of its predecessors is not an origin: its successors have the origins of its predecessors.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }

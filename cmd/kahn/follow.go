@@ -139,7 +139,7 @@ func isEnd(e *event.Event) bool {
 
 // watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
 func (f *follower) watch(ctx context.Context) {
-	// The first sight must differ from that of a run that has not begun, which is the zero sight. There is no note about a cancelled run.
+	// The first sight must differ from the sight of a run that has not begun, which is the zero sight. There is no note about a cancelled run.
 	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()

@@ -52,7 +52,7 @@ const before = `^(?:[^#"']*?(?::|-|,|\[)[ ]+)` // the part of a line before a pl
 
 const noKey = "mapping values are not allowed"
 
-// mistakes are in the order in which `explain` looks for them. It reports the first one that it finds in the text.
+// mistakes are in the order in which `explain` looks for them. It reports the first mistake that it finds in the text.
 var mistakes = []mistake{
 	{line: regexp.MustCompile(`^ *(\t)`), above: true, message: says("the line is indented by a tab; YAML is indented by spaces")},
 	{line: regexp.MustCompile(before + `(\{\{.*)`), message: quotedAs("begins with {{")},
