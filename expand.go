@@ -20,8 +20,7 @@ const maxExpansions = 32
 // Expand, returned by a step, makes its node a sub-graph. As with Node.Sub, a nested run performs the graph, and its result is the node's. The graph
 // gets the given root inputs, and not the node's own parameters. Only a step, or an item of a map of steps, can expand; from a Test, a Fallback or
 // the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result
-// of the nested run. Timeout and OverallTimeout do not begin again for the nested run: each bounds
-// the time of the step plus the time of the nested run.
+// of the nested run. Each of Timeout and OverallTimeout bounds the time of the step plus the time of the nested run.
 //
 // Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before
 // the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
