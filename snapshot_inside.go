@@ -210,7 +210,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
-	// A composite that had ended is no longer dormant. A dormant one that has not ended stays dormant until a node inside can continue: see continueWaits.
+	// A composite that had ended is no longer dormant. A dormant composite that has not ended stays dormant until a node inside can continue: see continueWaits.
 	if in.redone = ended || a.any(); ended {
 		n.Dormant = false
 	}

@@ -69,7 +69,7 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 }
 
 // The function `around` returns the path of the composite that contains a node, or "". The argument path is the node's path. The arguments prefix and
-// id are those that the method `place` returns for this path.
+// id are the results of the method `place` for this path.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
 		return prefix + id // the node is an item: its composite is the map

@@ -175,7 +175,7 @@ func TestDaysOfWeek(t *testing.T) {
 		if want == "" {
 			require.ErrorIs(t, err, schedule.ErrBadSchedule, field)
 			require.ErrorContains(t, err, `day of week "`+field+`": `)
-			require.NotContains(t, err.Error(), "(23)", field) // the bounds are those of days, not of hours
+			require.NotContains(t, err.Error(), "(23)", field) // the range has the bounds of days, not of hours
 			continue
 		}
 		require.NoError(t, err, field)

@@ -99,7 +99,7 @@ type Commit struct {
 	// RunRunning if the run changes to this status. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes. The
-	// deadlines include those of gates, of nodes for all their attempts together, and of the run itself. If the process left the run with work to do,
+	// deadlines include the deadlines of gates, of nodes for all their attempts together, and of the run itself. If the process left the run with work to do,
 	// WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if
 	// its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999
 	// with ErrRejected, since JSON cannot express such a time.

@@ -219,7 +219,7 @@ func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told detail
 	case o.Ended == endedSilent && len(o.Details) > 0:
 		told = o.Details
 	case o.lost():
-		return // there are no new details, so x.beats keeps those of an earlier attempt
+		return // there are no new details, so x.beats keeps the details of an earlier attempt
 	case reply.Err == nil:
 		told = nil
 	}

@@ -84,7 +84,7 @@ func mermaidShape(s shape) (open, shut string) {
 }
 
 // mermaidText encodes a text for a quoted label. Mermaid interprets HTML and Markdown in labels (for example, "1. fetch" becomes a list). So
-// mermaidText encodes every character except those of words, the characters "/", "-" and "_" within a word, and spaces within the text.
+// mermaidText encodes every character except the characters of words, the characters "/", "-" and "_" within a word, and spaces within the text.
 func mermaidText(text string) string {
 	runes := []rune(text)
 	word := func(i int) bool {

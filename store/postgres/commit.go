@@ -105,7 +105,7 @@ func (s *Store) performCommits(batch []*call[*commit]) {
 	}
 }
 
-// write judges commits, and writes the applicable ones: in one statement, except those that settle awaits.
+// write judges commits, and writes the applicable ones: in one statement, except the commits that settle awaits.
 func (s *Store) write(batch []*call[*commit]) {
 	var staged []*call[*commit]
 	for _, c := range batch {

@@ -284,7 +284,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only those that the statement `counters`
+// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only the values that the statement `counters`
 // takes.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
