@@ -44,8 +44,8 @@ type nodeReply struct {
 	Actions   []string     `json:"actions"`            // the actions that are possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
-	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
-	// performs.
+	// Gone is when the run's process was last heard of. It is set only if the status of a stored run is running but no process performs the
+	// run.
 	Gone string `json:"gone,omitempty"`
 }
 
@@ -140,7 +140,7 @@ func (c *call) node() (any, error) {
 type groupSlots struct {
 	Name  string `json:"name"`
 	Limit int    `json:"limit,omitempty"` // how many members may run at the same time; 0: any number
-	// Used is how many members run now; nil if that is not known, because a composite runs, in which there may be members.
+	// Used is the number of members that run now. It is nil while a composite runs, because the composite may contain further members.
 	Used    *int `json:"used,omitempty"`
 	Cancels bool `json:"cancels,omitempty"` // if a member fails, the others are stopped
 }
@@ -164,8 +164,8 @@ func (c *call) groupSlots(names []string) (list []groupSlots) {
 	return list
 }
 
-// fullGroup returns a group to which a node belongs and which has no free slot. It returns "" if there is no such group, or if that is not known. The
-// map `full` caches, for each group, whether the group has no free slot.
+// fullGroup returns the first group of a node that has no free slot. It returns "" if no group is known to be full. The map `full` caches, for each
+// group, whether the group has no free slot.
 func (c *call) fullGroup(id string, full map[string]bool) string {
 	plan := c.target.Plan()
 	if plan == nil {
@@ -203,7 +203,7 @@ func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
 	return used, true
 }
 
-// addData adds the values, which only clients that may ViewData see.
+// addData adds the values. The client sees them only if it may ViewData.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
 	if key := cmp.Or(n.Key, res.Key); key != "" {

@@ -20,7 +20,7 @@ type longLog struct {
 // mostPast bounds the events that are read from the store in addition to a run's own events.
 const mostPast = mostScanned
 
-// withPast returns the run of the request with all events that are kept anywhere. It asks the store only if the run itself lacks events.
+// withPast returns the run of the request. If the Runner does not have the first events of the run, withPast adds these events from the store.
 func (c *call) withPast() subject {
 	from, ok := c.h.Store.(store.EventStore)
 	run := c.live()

@@ -35,7 +35,8 @@ type queues struct {
 // to count many runs for each request.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process serves, sorted, and their numbers of runs without the runs that this process performs.
+// unclaimable returns the queues that no live process serves, sorted. It does not count the runs that this process performs, and leaves out queues
+// without further runs.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := h.unserved(ctx)
 	return h.withoutOwn(list), err
@@ -82,8 +83,8 @@ func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Runs <= 0 })
 }
 
-// queueOf returns the queue of a run if no live process serves it. It returns nil if a live process serves the queue, the run has ended, or
-// this process performs the run.
+// queueOf returns the queue of a run if no live process serves this queue. It returns nil if a live process serves the queue, if the run
+// has ended, or if this process performs the run.
 func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queueRow {
 	at, found := slices.BinarySearchFunc(unclaimable, run.Queue(), func(q store.QueueState, of store.Queue) int { return q.Compare(of) })
 	if !found || run.Status.Terminal() {

@@ -13,9 +13,9 @@ import (
 )
 
 // Controller is a store with methods that signal and stop its runs, whichever process performs them. If Options.Store is a Controller, like
-// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done or refused what the method
-// asks for. Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the errors of
-// kahn.Run.AbortAll. If the run does not exist, the error matches kahn.ErrUnknownRun. If the run has ended, the error matches kahn.ErrFinished.
+// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method waits until the run has carried out or refused the request.
+// Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the errors of kahn.Run.AbortAll.
+// If the run does not exist, the error matches kahn.ErrUnknownRun. If the run has ended, the error matches kahn.ErrFinished.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
@@ -27,7 +27,7 @@ type Controller interface {
 
 // demand is an action on a stored run, with one function for each way to perform the action.
 type demand struct {
-	judge   func() error                            // if not nil, returns the error with which the run would refuse the action, as far as the store shows
+	judge   func() error                            // if not nil, returns the error with which the run would refuse the action in its stored state
 	control func(context.Context, Controller) error // performs the action through the store itself
 	perform func() error                            // performs the action in this process, which continues the run
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
@@ -65,8 +65,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		}
 		return requested, err
 	}
-	// The run has not begun, so the request is one to cancel. It has made the run due, even if the run was created for a later time. So this process
-	// may be able to perform the run now.
+	// The run has not begun, so the request cancels the run. The posted request has made the run due, even if the run was created for a later time.
+	// So this process may be able to perform the run now.
 	if err = d.perform(); cannotPerform(err) {
 		return requested, nil
 	}
@@ -90,8 +90,8 @@ func (c *call) first(s *storedRun, own store.Request) error {
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
 
-// judgePosted returns an error if another answer to the same node was posted earlier and the run has not applied it yet. The error names
-// who posted it.
+// judgePosted returns an error if another answer to the same node was posted earlier and the run has not applied that answer yet. The error
+// names who posted the earlier answer.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {
@@ -192,7 +192,7 @@ func (s *storedRun) judgeCancel(path string) error {
 	return f
 }
 
-// mostRequests is the number of a run's last requests that are loaded.
+// mostRequests is the maximum number of requests that are loaded for a run. The latest requests are loaded.
 const mostRequests = 20
 
 // requestsOf loads the last requests for a run, and leaves out the requests that the run has applied.

@@ -22,7 +22,7 @@ type route struct {
 	summary      string
 	params       []param
 	body         func() any // returns a pointer to a new variable for the decoded body of a POST
-	reply        any        // a value of the response's type; nil if the endpoint itself writes a response, whose type is in the field media
+	reply        any        // a value of the response's type; nil if the endpoint writes the response itself, with the content type in the field media
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // whether the endpoint works only for runs of the Runner
@@ -65,7 +65,7 @@ func names[T interface {
 	return list
 }
 
-// orPosted is the part of a description about actions on runs that another process performs.
+// orPosted is appended to the summary of an action that the handler may post as a request to another process.
 const orPosted = " If another process performs the run and the store is a store.Inbox, the request is stored for that process: the response then has the status requested, and the run lists the request until the process takes it."
 
 // routes are the endpoints, relative to the mount.
@@ -168,7 +168,7 @@ func (c *call) prepare() (err error) {
 	return c.findRun()
 }
 
-// findRun sets target to the run that the query names: the run of the Runner, or else the run of the store.
+// findRun sets target to the run that the query names. It takes the run from the store if the Runner does not have the run or has left it.
 func (c *call) findRun() error {
 	id := c.query.text("run")
 	run, ok := c.h.Runner.Run(id)

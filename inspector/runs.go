@@ -74,22 +74,22 @@ type runRow struct {
 	Ended     string `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Remaining is an estimate of the time until a live run ends, without waits for answers; nil if that is not known. RemainingWaits means that a
-	// node that has not ended waits for an answer, or is a gate.
+	// Remaining is an estimate of the time until a live run ends, without waits for answers; nil if unknown. RemainingWaits means that an unfinished
+	// node waits for an answer or is a gate.
 	Remaining      *float64 `json:"remaining_ms,omitempty"`
 	RemainingWaits bool     `json:"remaining_waits,omitempty"`
-	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
-	// left.
+	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is only a lower bound.
 	Late *float64 `json:"late_ms,omitempty"`
 	// LateNode is the path of the step that exceeds its estimate by Late, and LateLabel is the step's label. LateEstimate is the step's estimate, or
 	// nil if Run.Estimate does not know it.
 	LateNode     string   `json:"late_node,omitempty"`
 	LateLabel    string   `json:"late_label,omitempty"`
 	LateEstimate *float64 `json:"late_estimate_ms,omitempty"`
-	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
-	// performs.
+	// Gone is when the run's process was last heard of. It is set only if the status of a stored run is running but no process performs the
+	// run.
 	Gone string `json:"gone,omitempty"`
-	// Counts maps each status to the number of the graph's nodes in it. Nodes is the number of all nodes, and Done is the number of ended nodes.
+	// Counts maps each status to the number of the graph's nodes with this status. Nodes is the number of all nodes, and Done is the number of ended
+	// nodes.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
 	Done   int            `json:"done"`
@@ -102,7 +102,7 @@ type runRow struct {
 	Error   string       `json:"error,omitempty"`  // the first line of the error that caused the first failure
 	// ErrorPath is the path of the node whose error is in Error: a failed node, or a node inside it that caused the failure.
 	ErrorPath string `json:"error_path,omitempty"`
-	// StoppedBy and StopReason say who asked a run that was cancelled or aborted to stop, and why; only for clients that may view_data.
+	// If the run was cancelled or aborted, StoppedBy names who requested this, and StopReason says why. Both are only for clients that may view_data.
 	StoppedBy  string `json:"stopped_by,omitempty"`
 	StopReason string `json:"stop_reason,omitempty"`
 	First      uint64 `json:"first"` // First and Last are the ids of the first and the last event that is kept
@@ -122,7 +122,7 @@ type runRow struct {
 	// Key and Priority order the pending runs of a store; Key is only for clients that may view_data.
 	Key      string   `json:"key,omitempty"`
 	Priority int      `json:"priority,omitempty"`
-	Line     *lineRow `json:"line,omitempty"` // of a pending run, if the request is for this run
+	Line     *lineRow `json:"line,omitempty"` // the place of a pending run in the line of runs that wait to begin; nil in lists of runs
 	// Left means that this process has left the run before the run ended: the run may continue in another process.
 	Left bool `json:"left,omitempty"`
 }
@@ -446,8 +446,8 @@ type gate struct {
 	Schema json.RawMessage `json:"schema,omitempty"`
 	Info   *value          `json:"info,omitempty"`
 	Bases  []basis         `json:"bases,omitempty"` // the values on which a person decides
-	// OnDeadline is what happens at the deadline without an answer: the gate fails (fail), the gate answers "timeout" by itself (timeout), or the
-	// step that waits is called again (again).
+	// OnDeadline says what happens if there is no answer before the deadline: the gate fails (fail), the gate answers "timeout" by itself (timeout),
+	// or the step that waits is called again (again).
 	OnDeadline string `json:"on_deadline,omitempty"`
 	// Leads says where the graph continues after each answer.
 	Leads  []lead `json:"leads,omitempty"`
@@ -462,8 +462,8 @@ type gatesReply struct {
 	// Options.Visible is set, Failed also leaves out the runs on the store's further pages.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	// StoredGone is the number of runs that only the store has and that have lost their process. StoredWaiting is the number of further runs
-	// that only the store has and that wait for an answer.
+	// Both numbers count runs that only the store has: StoredGone the runs that have lost their process, and StoredWaiting the other runs that wait
+	// for an answer.
 	StoredGone    int    `json:"stored_gone,omitempty"`
 	StoredWaiting int    `json:"stored_waiting,omitempty"`
 	Note          string `json:"note,omitempty"` // what the response lacks

@@ -145,8 +145,8 @@ func within(pattern, path string) (rest string, ok bool) {
 	return strings.TrimPrefix(path, "/"), path != ""
 }
 
-// The function `slashed` returns the target of a redirect from a request URI without a final slash: the same URI with the slash. The target is
-// relative and begins with "./", so that clients do not read a segment as a scheme or a host.
+// The function `slashed` returns the target of the redirect that adds the missing final slash to a request URI. The target is relative and begins
+// with "./", so that clients do not read a segment as a scheme or a host.
 func slashed(uri string) string {
 	path, _, _ := strings.Cut(uri, "?")
 	return "./" + path[strings.LastIndexByte(path, '/')+1:] + "/"

@@ -37,7 +37,7 @@ type storedRow struct {
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
 	// Urgent are the matching runs that need an operator: runs that have lost their process, then runs that wait for an answer; at most 100. Only the
-	// first page has them. The field Runs of this page or of a later one lists these runs, too.
+	// first page has them. The field Runs of this page or a later page lists these runs, too.
 	Urgent []storedRow `json:"urgent,omitempty"`
 	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
@@ -115,8 +115,8 @@ func (c *call) listStored() (any, error) {
 // mostUrgent bounds the runs of storedReply.Urgent.
 const mostUrgent = 100
 
-// The method `urgent` returns the first of the stored runs that match a filter and need an operator. If the store does not answer, it returns the runs
-// that it has found so far instead of an error, since the rest of the list is still worth showing.
+// The method `urgent` returns at most mostUrgent stored runs that match a filter and need an operator. If the store does not answer, it returns the
+// runs that it has found so far instead of an error, since the rest of the list is still worth showing.
 func (c *call) urgent(f store.Filter) (list []store.Run) {
 	needs := map[string]need{}
 	err := c.h.contain(c.r, "Store", func() error {

@@ -36,7 +36,7 @@ type storedRun struct {
 type tenure uint8
 
 const (
-	heldUnknown tenure = iota // the store cannot tell, or the run has not begun or has ended
+	heldUnknown tenure = iota // the store is no store.LeaseReader, or the run has not begun, or the run has ended
 	heldBySome                // a process holds the run's lease
 	heldByNone                // no process holds the lease: the run waits or was left, or its process has died
 )

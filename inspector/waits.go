@@ -34,7 +34,7 @@ type need uint8
 
 const (
 	needsProcess need = iota + 1 // it has lost its process
-	needsAnswer                  // it waits for an answer that nobody has posted
+	needsAnswer                  // it waits for an answer, and no answer was posted
 	needsNobody
 )
 
@@ -62,7 +62,8 @@ const (
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
-// The method `resting` returns the waits of the given runs of the store. The result `complete` is false if some runs could not be loaded, or not in time.
+// The method `resting` returns the waits of the given runs of the store. The result `complete` is false if the load of a run failed, or if there was
+// no time to load all runs.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
@@ -224,7 +225,7 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of the runs of the store, the longest waiting first, and counts the runs that need an operator. It skips gates with a
+// addResting adds the gates of stored runs, the gate that has waited longest first, and counts the runs that need an operator. It skips gates with a
 // posted answer.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {

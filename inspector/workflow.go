@@ -140,7 +140,7 @@ type turns struct {
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
 }
 
-// begin waits for the turn of a run. The caller must call the returned function to end the turn.
+// begin waits until no other turn of the run is in progress, and then begins a turn. The caller must call the returned function to end the turn.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -198,8 +198,9 @@ func (c *call) begun(run *kahn.Run) error {
 	return nil
 }
 
-// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. For any other run, this process
-// first continues the run and then cancels it, so that its cleanup nodes run. Steps that are ready may be called before the cancellation.
+// cancelStored cancels a run that no process performs. A run that has not begun ends without calling a step. For any other run, this
+// process first continues the run and then cancels it, so that its cleanup nodes run. Steps that are ready may be called before the
+// cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {

@@ -72,7 +72,7 @@ func (b *Bucket) Tokens(now int64) int64 {
 // Take removes a token. The bucket must have one.
 func (b *Bucket) Take() { b.level -= b.cost }
 
-// Put puts a token back that was taken but not needed.
+// Put puts back a token that was taken but not needed.
 func (b *Bucket) Put() { b.level = min(b.level+b.cost, b.size) }
 
 // Contents returns the parts in the bucket and the latest time that the bucket has seen. Refill sets both, within the bucket's size.

@@ -1,4 +1,4 @@
-// Package graphs lists the nodes of graphs of a given shape, for tests and benchmarks of several packages.
+// Package graphs generates graphs of a given shape for tests and benchmarks.
 package graphs
 
 import (

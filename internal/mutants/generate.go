@@ -169,7 +169,7 @@ func (g *generator) mutate(n ast.Node) {
 			g.replace(n, "")
 		}
 	case *ast.ExprStmt:
-		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // lock and unlock calls stay, since only the race detector would find such mutants
+		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // lock and unlock calls stay, since only the race detector would find a missing call
 			g.replace(n, "")
 		}
 	case *ast.SendStmt:

@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. If there is no such mutant, it returns an error: the
-// code has changed, so the entry must be changed or removed.
+// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. If there is no such mutant, find returns an error: the code
+// has changed, so the entry must be changed or removed. It also returns an error for an entry without a note.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

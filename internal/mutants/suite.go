@@ -133,7 +133,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 	return results, ctx.Err()
 }
 
-// String returns the name of the test, with its package unless that is the root.
+// String returns the name of the test. The name of its package precedes it, except for the root package.
 func (t test) String() string {
 	if t.Package == "." {
 		return t.Name

@@ -14,7 +14,7 @@ type Sighting struct {
 
 // Question contains the names that a call of Look must report in addition to the names that have changed since the last call.
 type Question struct {
-	All   bool     // set for all names, because a new watcher watches all names, the last call failed, or Hurry was called
+	All   bool     // all names must be reported: a new watcher watches all names, or the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 

@@ -10,7 +10,7 @@ type Once struct {
 	done chan struct{} // closed when the function has returned; nil until it is called
 }
 
-// Do calls f if it is the first call of Do. All other calls wait until this call of f has returned, panicked or called Goexit.
+// The first call of Do calls f. All other calls of Do wait until f has returned, panicked or called Goexit.
 func (o *Once) Do(f func()) {
 	o.mu.Lock()
 	done := o.done

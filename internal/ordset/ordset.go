@@ -28,7 +28,8 @@ type Set struct {
 // Make returns an empty set for the integers from 0 to n-1.
 func Make(n int) Set { return MakeIn(nil, n) }
 
-// New is Make for a set that is allocated on first use: Len, Has, Min, PopMin and Remove treat a nil *Set as an empty set.
+// New returns a pointer to an empty set for the integers from 0 to n-1. A caller may allocate the set only when it inserts the first element, since
+// Len, Has, Min, PopMin and Remove treat a nil *Set as an empty set.
 func New(n int) *Set {
 	s := Make(n)
 	return &s

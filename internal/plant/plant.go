@@ -134,7 +134,7 @@ const Module = "github.com/seed-c794f7ef/kahn"
 
 var place = regexp.MustCompile(`(\d+_\w+\.go):(\d+):\d+: `)
 
-// blame returns the bugs that the compiler's errors are about.
+// blame returns the bugs in whose lines the compiler has found errors.
 func blame(text string, lines map[string][]int) []int {
 	var broken []int
 	for _, m := range place.FindAllStringSubmatch(text, -1) {

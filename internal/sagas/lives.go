@@ -205,7 +205,8 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		// If a composite around the node is undone, too, a node that is being undone does not count: the record of the composite shows that undoing goes on.
+		// A node that is being undone does not count if a composite around the node is undone as well: then the composite has a record of its own
+		// compensation.
 		if status != kahn.Running || !covered {
 			has[status] = true
 		}
