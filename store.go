@@ -222,8 +222,8 @@ type StoredRun struct {
 	// Counts maps each status to the number of nodes of the outermost graph with this status. It does not count idle nodes, since the store has
 	// no records of them.
 	Counts map[Status]int
-	// Waiting describes the nodes that wait for an answer, as in the Result. But Info is the JSON that the run's [Codec] has encoded, or nil
-	// without Info.
+	// Waiting describes the nodes that wait for an answer, as in the Result. But Info is the JSON that the run's [Codec] has encoded; it is nil if
+	// the node has no info.
 	Waiting []Wait
 	// Requests is the number of requests that were posted for the run and that the run has not taken yet.
 	Requests int
@@ -390,9 +390,9 @@ func Describe(s store.Spec) Option {
 }
 
 // RunKey sets the key of a durable run, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys, and
-// Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see [Prepare]. A
-// key given when the run continues replaces the stored key, unless the given key is empty. The run is refused with [ErrBadOption] if the key is not
-// UTF-8 or has more than [store.MaxKey] bytes.
+// Service.KeyRuns bounds the number of runs with the same key that all processes together perform at once. The key is stored when the run is created,
+// see [Prepare]. A key given when the run continues replaces the stored key, unless the given key is empty. The run is refused with [ErrBadOption] if
+// the key is not UTF-8 or has more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -588,7 +588,8 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
 	}
-	// A run that Serve begins is due by the store's clock, unless its WakeAt has changed since then. This process's clock may be behind.
+	// A run that Serve begins was due by the store's clock, and this process's clock may be behind. So if the WakeAt has not changed since then, the
+	// run is due.
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}

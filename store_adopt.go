@@ -102,7 +102,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again. After each composite that continues, `add` lists the nodes inside the composite that run again.
+// add adds the nodes that run again. After each composite that continues, `add` lists the nodes inside it that run again.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -125,8 +125,8 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// follows returns the id of the node because of which the node ref runs again, although ref has ended. It returns "" if ref failed or is the end
-// node.
+// The node ref runs again, although it has ended. The method `follows` returns the id of another node that runs again and is the reason for this. It
+// returns "" if ref failed or is the end node.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin

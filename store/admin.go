@@ -284,8 +284,8 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 // Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is the Query.After with which List returns the next page. It is "" if this page is the last one. Runs that are created or removed
-	// between two pages do not move the remaining runs: each of these is on exactly one page.
+	// Next is the Query.After with which List returns the next page. It is "" if this page is the last one. Runs that are created or removed between
+	// two calls of List do not move the other runs: each of the other runs is on exactly one page.
 	Next string
 }
 

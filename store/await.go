@@ -13,10 +13,10 @@ import (
 // run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
 // implement it; other stores need not.
 //
-// The store posts the answer in the transaction that ends the awaited run, whatever ends it. In three cases it posts the answer in the
-// transaction that begins the await: the awaited run has ended already; it is not stored, for example after Prune; or it awaits the awaiting
-// run, directly or through others. If two concurrent commits would together close a cycle, the store judges one after the other, and finds the
-// cycle when it judges the second one. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
+// The store posts the answer in the transaction that ends the awaited run, whatever ends it. The transaction that begins the await posts the answer
+// at once in three cases: the awaited run has ended already; the awaited run is not stored, for example after Prune; or the awaited run awaits the
+// awaiting run, directly or through others. If two concurrent commits would together close a cycle, the store judges one after the other, and finds
+// the cycle when it judges the second one. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
 //
 // The answer removes the await from the store. If the awaiting node or its run ends before the answer, the store keeps the await, and the
 // process that performs the run withdraws it. The store posts no answer to an awaiting run that has ended.
@@ -97,8 +97,8 @@ var _ Awaiter = (*Memory)(nil)
 // awaiting identifies a node that awaits another run: by the run that the node belongs to, and the path of the node.
 type awaiting struct{ run, node string }
 
-// await stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. These are the runs that awaited r if
-// the commit has ended r, and r itself if one of its new awaits has an answer at once.
+// The method `await` stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. These are the runs that
+// awaited r if the commit has ended r, and r itself if one of its new awaits has an answer at once.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)

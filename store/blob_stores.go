@@ -215,8 +215,8 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements [BlobSweeper]. It renames a file that is old enough, and then reads the file's time once more. So Sweep sees the new time of a
-// concurrent Put before the rename, and a Put after the rename writes another file.
+// Sweep implements [BlobSweeper]. It renames a file that is old enough, and then reads the file's time once more. If a concurrent Put has changed the
+// time before the rename, Sweep sees the new time. A Put after the rename writes another file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {

@@ -154,7 +154,7 @@ const (
 func (b *Blobs) showsReferences() bool {
 	if b.shows.Load() == unknown {
 		c := b.Codec
-		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // it keeps references in the clear, and would put the test into its store
+		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // a Blobs keeps references in the clear, and would put the test into its store
 			c = outer.Codec
 		}
 		state, test := hidden, blobKey(nil)
@@ -265,7 +265,7 @@ func blobKey(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// repeat repeats a call of the Store until the call succeeds, returns ErrRejected or ErrNoBlob, or the Patience has ended.
+// repeat repeats a call of the Store until the call succeeds or returns ErrRejected or ErrNoBlob, or until the Patience has ended.
 func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	patience := b.Patience
 	if patience <= 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // EventStore is a [Store] that keeps the events of runs: it stores the events of a [Commit] in the same transaction. [Memory], store/sqlite and
-// store/postgres implement it; other stores need not. Package storetest tests what it promises.
+// store/postgres implement it; other stores need not. Package storetest tests an EventStore.
 type EventStore interface {
 	Store
 	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order. The page also has the state of the log at the
@@ -40,7 +40,7 @@ type EventPage struct {
 	Events []EventRecord
 	// First and Last are the ids of the first and the last stored event. Last is 0 if none is stored.
 	First, Last uint64
-	// Begun is set if the run has a commit. A run that has begun but has no stored event does not store its events.
+	// Begun is set if the run has a commit. The run does not store its events if Begun is set, Status is not RunPending, and Last is 0.
 	Begun    bool
 	Status   machine.RunStatus
 	Workflow string

@@ -148,7 +148,7 @@ type GrantLease struct {
 	Since time.Time `json:"since"` // the holder has had slots, or has had none, since this time
 }
 
-// Expires returns when the limit has no holders any more and its bucket is full: from then on a store need not keep the state.
+// Expires returns the time from which the limit has no holders and a full bucket. From then on a store need not keep the state.
 func (g *Grants) Expires() time.Time {
 	last := g.Full
 	for i := range g.Holders {
@@ -206,9 +206,9 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 }
 
 // fair returns a holder's share of the slots. If there are enough slots for all holders, the share is what the holder wants. Otherwise holders that
-// want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, each
-// slot that is left over goes to another holder, first to the holders that have the most slots now. If there are fewer slots than holders, the
-// holders take turns.
+// want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, each slot that is
+// left over goes to a different holder, first to the holders that have the most slots now. If there are fewer slots than holders, the holders take
+// turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -31,9 +31,9 @@ import (
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not a process performs the run. The result "posted" is false if the run has the same request
-	// under this id already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this
-	// id, ErrUnknownRun if the run is not stored, and ErrEnded if the run has ended. It matches ErrNotEnded for a redrive of a run that has not
-	// ended, and [machine.ErrBadValue] if Request.Check refuses the request.
+	// under this id already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this id,
+	// and ErrUnknownRun if the run is not stored. It matches ErrNotEnded for a redrive of a run that has not ended, ErrEnded for any other request
+	// for a run that has ended, and [machine.ErrBadValue] if Request.Check refuses the request.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
 	// LoadRequests returns at most "limit" requests of a run with numbers above "after", in order, whether answered or not. The limit is
 	// from 1 to MaxPage. The error matches ErrUnknownRun if the run is not stored.
@@ -51,7 +51,7 @@ type Inbox interface {
 
 // Errors of [Inbox].
 var (
-	// ErrEnded is returned for a request for a run that has ended.
+	// ErrEnded is returned if a request other than a redrive is posted for a run that has ended.
 	ErrEnded = errors.New("the run has ended")
 	// ErrNotEnded is returned for the redrive of a run that has not ended.
 	ErrNotEnded = errors.New("the run has not ended")
@@ -151,7 +151,7 @@ type Redriving struct {
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
 	// A redrive with RepeatCompensations or CompensatedByHand repeats no nodes. RepeatCompensations repeats compensations that have failed.
-	// CompensatedByHand records that somebody has undone the effects of nodes by hand.
+	// CompensatedByHand records that the effects of nodes were undone by hand.
 	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }

@@ -80,7 +80,7 @@ func (r *memoryRun) wakeNow() {
 	}
 }
 
-// answer keeps the answers of a commit. The rest of the commit was applied before.
+// The method `answer` stores the answers of a commit, after the rest of the commit was applied.
 func (r *memoryRun) answer(c *Commit) {
 	for i := range c.Taken {
 		r.inbox.answers[c.Taken[i].Number-1] = &c.Taken[i].Refused

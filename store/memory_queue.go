@@ -25,7 +25,8 @@ type server struct {
 // over reports whether the run has ended and no redrive waits for it.
 func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
 
-// due returns when a run becomes due. The result "ok" is false if the run is over, or if the run waits for an answer and has no WakeAt.
+// The method `due` returns the time at which a run becomes due. The result "ok" is false if the run is over, or if the run waits for an answer and
+// has no WakeAt.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
 	case r.over():
@@ -149,7 +150,7 @@ func (m *Memory) Announce(ctx context.Context, a Announcement) error {
 		}
 		m.served[q][a.Process] = server{a.Owner, now.Add(a.TTL)}
 	}
-	for _, servers := range m.served { // drop the dead servers of each queue, except the one that died last
+	for _, servers := range m.served { // drop the dead servers of each queue, except the server that died last
 		last := servedUntil(servers)
 		maps.DeleteFunc(servers, func(_ string, s server) bool { return !s.until.After(now) && s.until.Before(last) })
 	}

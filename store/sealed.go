@@ -26,7 +26,7 @@ var ErrSealed = errors.New("the value cannot be opened")
 // If values have a [Content], such as a file, a Blobs that wraps Sealed encrypts the content, too. [Blobs.Contents] reads it. References to
 // contents are HMACs, and stay readable beside the value, so that [Admin].Prune finds them.
 //
-// A value does not say to which node or run it belongs. So somebody who can write to the store can replace one value by another, and no reader
+// A value does not say to which node or run it belongs. So a program that can write to the store can replace one value by another, and no reader
 // notices. The results of sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
@@ -90,7 +90,8 @@ var (
 	forContents = purpose{"kahn: contents", "kahn: nonces of contents"}
 )
 
-// seal encrypts data. The method `open` must get the same text "about". The data must determine this text: the nonce depends only on the data.
+// seal encrypts data. The method `open` must get the same text "about". The key and the data must determine this text, since the nonce depends only
+// on the key and the data.
 func (x *sealer) seal(p purpose, data []byte, about string) ([]byte, error) {
 	aead, err := x.aead(p)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"slices"
 )
 
-// Contents returns the Store as it shows the contents of values, see [Content]: under the SHA-256 of a content, and decrypted if the Codec is or
-// wraps a [Sealed]. So kahn.FileRef.Restore needs Contents if values are encrypted. Without Sealed, Contents returns the Store itself. If a host's
-// codec wraps Sealed, it must have a method `Unwrap() Codec` that returns the wrapped codec.
+// Contents returns a view of the Store that reads and writes the contents of values, see [Content], under their SHA-256. If the Codec is or wraps a
+// [Sealed], the Store has encrypted contents, and the view decrypts them. So kahn.FileRef.Restore needs Contents if values are encrypted. Without
+// Sealed, Contents returns the Store itself. If a host's codec wraps Sealed, it must have a method `Unwrap() Codec` that returns the wrapped codec.
 func (b *Blobs) Contents() BlobStore {
 	in := b.Store
 	for _, s := range b.seals() {
@@ -52,7 +52,7 @@ func (x *sealer) reference(key string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sealedContents is a BlobStore that encrypts contents as a Sealed does values.
+// sealedContents is a BlobStore that encrypts contents, as a Sealed encrypts values.
 type sealedContents struct {
 	by *Sealed
 	in BlobStore

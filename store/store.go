@@ -35,7 +35,7 @@ type Store interface {
 	// applied one, Stale if it is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one
 	// in parentheses:
 	//
-	//   - An attempt in Completed is below the last recorded attempt of its node (Stale); or it is above it, or its end was stored before (Conflict).
+	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it (Conflict), or its end was stored before (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
 	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
@@ -98,11 +98,11 @@ type Commit struct {
 	// Status is the new status of the run. If the transaction ends the run, it is RunCompleted, RunFailed or RunCancelled. It is RunSuspended or
 	// RunRunning if the run changes to this status. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
-	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes. The
-	// deadlines include the deadlines of gates, of nodes for all their attempts together, and of the run itself. If the process left the run with work to do,
-	// WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if
-	// its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999
-	// with ErrRejected, since JSON cannot express such a time.
+	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes: the
+	// deadline of a gate, of all attempts of a node together, or of the run itself. If the process left the run with work to do, WakeAt is the time
+	// at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if its WakeAt has passed
+	// and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999 with ErrRejected, since
+	// JSON cannot express such a time.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inserted checks that the engine can continue a run that was inserted.
+// The check `inserted` loads runs that were inserted, and makes further commits to an inserted run that has not ended.
 func inserted(ctx context.Context, s store.Admin) error {
 	want := storedRun("r", 2) // the run with this number is suspended
 	want.WakeAt = epoch.Add(time.Hour)
@@ -91,8 +91,8 @@ func insertBad(ctx context.Context, s store.Admin) error {
 	return expectError("Load afterwards", err, store.ErrUnknownRun)
 }
 
-// exported copies a run twice. It copies the waiting run to a store in which the run then continues. After the run has ended there, it copies the run
-// to a third store, and reads the Result from that store.
+// The check `exported` copies a run twice. It copies the waiting run to a store in which the run then continues. After the run has ended there, it
+// copies the run to a third store, and reads the Result from that store.
 func exported(ctx context.Context, open func() store.Admin) error {
 	from, to := open(), open()
 	g := &kahn.Graph{Name: "copied"}

@@ -218,7 +218,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return same("the blobs "+what, have, want)
 	}
 	q := store.PruneQuery{EndedBefore: future, Blobs: blobs, Grace: -1}
-	got, err := s.Prune(ctx, q) // removes the run "one", and the only one of its blobs to which no other run refers
+	got, err := s.Prune(ctx, q) // removes the run "one" and the blob "own", to which no other run refers
 	if err := errors.Join(err, same("the first call", got, store.Pruned{Runs: 1, Nodes: 7, Blobs: 1}), has("of a run that shares them", all...)); err != nil {
 		return err
 	}

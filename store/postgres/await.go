@@ -56,7 +56,7 @@ const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
 
-// await stores and removes the awaits of a commit, and adds the answers that are known at once to the parameter "posts".
+// The method `await` stores and removes the awaits of a commit. It adds the answers that are known at once to the parameter "posts".
 func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAnswers) error {
 	var withdrawn []string
 	var begun []store.Await

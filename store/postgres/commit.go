@@ -48,8 +48,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 // maxMessage is how many bytes of data a statement may have. A message to the server must be smaller than 1 GB.
 const maxMessage = 900_000_000
 
-// checkSize refuses a commit if one of its statements would be too large. Nodes and events can be written in parts, so checkSize compares the
-// largest row of a node, of an event or of the run with the limit.
+// checkSize refuses a commit if one of its statements would be too large. Nodes and events can be written in parts, so checkSize compares only the
+// largest row with the limit, be it the row of a node, of an event or of the run.
 func checkSize(c *store.Commit) error {
 	size := 100 + len(c.Run)
 	if c.Spec != nil {
@@ -105,7 +105,7 @@ func (s *Store) performCommits(batch []*call[*commit]) {
 	}
 }
 
-// write judges commits, and writes the applicable ones: in one statement, except the commits that settle awaits.
+// The method `write` judges commits and writes the applicable ones. One statement writes all of them, except the commits that settle awaits.
 func (s *Store) write(batch []*call[*commit]) {
 	var staged []*call[*commit]
 	for _, c := range batch {

@@ -60,7 +60,7 @@ written AS (INSERT INTO $S.requests (run, number, id, posted, request) SELECT c.
 linked AS (INSERT INTO $S.blobs SELECT b.key, c.run FROM counted c CROSS JOIN unnest($5::text[]) AS b(key) ON CONFLICT DO NOTHING)
 SELECT a.status, (SELECT o.request FROM old o), (SELECT pg_notify($6, $7)::text FROM counted) IS NOT NULL FROM asked a`
 
-// channel returns the channel on which the server notifies of requests for the runs of a schema.
+// The function `channel` returns the name of the channel on which the server reports requests, due runs and created runs of a schema.
 func channel(schema string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(schema)) // writing to a hash never fails

@@ -186,7 +186,7 @@ func (s *Store) takeRows(ctx context.Context, db queryer, batch []*call[*acquisi
 	})
 }
 
-// microseconds rounds up, so that a lease is never shorter than requested.
+// The function `microseconds` converts a duration and rounds up, so that a lease is never shorter than requested.
 func microseconds(d time.Duration) int64 {
 	us := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {

@@ -82,7 +82,7 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 
 // sweep removes the blobs to which only pruned or replaced runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
-	// Forget the blobs to which other runs still refer. The removal of the last of these runs will record the blob again.
+	// Forget the blobs to which other runs still refer. When the last run that refers to a blob is removed, the blob is recorded again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"
 	nothing := func(pgx.Rows) error { return nil }
 	if err := s.do(ctx, s.sql(settled), nil, nothing); err != nil {

@@ -47,8 +47,8 @@ func partsOf() string {
 }
 
 // plainText returns a statement that selects runs of some queues, in the order in which they are due. If an unended run of the queues
-// has a key or a priority, the statement returns one row without an id instead. Then the caller must use dueText, which takes the server
-// longer.
+// has a key or a priority, the statement returns one row without an id instead. Then the caller must execute the statement of dueText, which takes
+// the server longer.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
@@ -72,10 +72,10 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 }
 
 // dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs, it
-// takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. The statement reads the parts of at most as many
-// keys as a page may have runs. Of each part it reads at most one run more than the page may have of a key. Each row has the number of the latest
-// turn of its key, and the time until the run is due. Each row also says how many runs of a key the page may have, and whether there are more keys.
-// Each row also says whether any unended run of the queues has a key, and whether any has a key or a priority.
+// takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. If the page may have n runs and the query leaves
+// out m runs, the statement reads the due parts of at most n+m+1 keys. Of each part it reads at most one run more than the page may have of a key.
+// Each row has the number of the latest turn of its key, and the time until the run is due. Each row also says how many runs of a key the page may
+// have, and whether there are more keys. Each row also says whether any unended run of the queues has a key, and whether any has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "

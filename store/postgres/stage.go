@@ -33,7 +33,7 @@ type node struct {
 	staged int   // the position of the node's change in the stage, from 1
 }
 
-// stage is a commit that is being judged. The run changes only once the commit is written.
+// stage is a commit that is being judged. The run changes only after the commit is written.
 type stage struct {
 	run     *run
 	changes []change
@@ -48,8 +48,9 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// judge judges a commit. The parameter "posted" is the number of the run's last request, or a higher number if the store does not know this
-// number. If the answer is AppliedNow, the stage has the changes, until the caller calls keep or drop. With any other answer the run is unchanged.
+// The method `judge` decides whether a commit applies, and stages its changes. The parameter "posted" is the number of the run's last request, or a
+// higher number if the store does not know this number. If the answer is AppliedNow, the stage has the changes, until the caller calls keep or drop.
+// With any other answer the run is unchanged.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
@@ -83,7 +84,7 @@ func (r *run) judgeEvents(c *store.Commit) (store.Applied, error) {
 	return store.AppliedNow, nil
 }
 
-// node returns the next state of a node.
+// The method `node` returns the change of a node, and adds one if there is none yet.
 func (st *stage) node(key string) *change {
 	n := st.run.nodes[key]
 	fresh := n == nil
@@ -112,7 +113,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep makes the staged state the current one.
+// keep replaces the state of the run by the staged state.
 func (st *stage) keep(c *store.Commit) {
 	for i := range st.changes {
 		ch := &st.changes[i]

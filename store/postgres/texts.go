@@ -62,8 +62,8 @@ const (
 // out the end of a run that others await. The statement writes the other runs and their nodes, and returns the numbers of these runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement does not depend on the planner's choices.
-// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The list of commits has a LIMIT, which is their
-// number, so that it removes none: with it the estimates for a generic plan and a custom plan are equal, and the server keeps the generic plan.
+// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The list of commits has a LIMIT that equals their number. This
+// LIMIT removes no commit, but makes the estimates for a generic plan and a custom plan equal, so that the server keeps the generic plan.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {

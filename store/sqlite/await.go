@@ -17,9 +17,9 @@ const reachQuery = `WITH RECURSIVE reach(id) AS (
 	SELECT ?1 UNION SELECT a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL`
 
-// await stores the awaits of a commit. For each await it removes the node's former await, and then stores the new one or, if the answer is known at
-// once, posts the answer. If the commit withdraws an await or ends the run, the function only removes the former await. It returns the runs for which
-// it has posted answers.
+// The method `await` stores the awaits of a commit. For each await it removes the node's former await, and then stores the new one or, if the answer
+// is known at once, posts the answer. If the commit withdraws an await or ends the run, the method only removes the former await. It returns the runs
+// for which it has posted answers.
 func (s *Store) await(do execution, run int64, id string, c *store.Commit) (posted []string, err error) {
 	for _, a := range c.Awaits {
 		if err := do("DELETE FROM kahn_awaits WHERE run = ? AND node = ?", nil, run, a.Node); err != nil {

@@ -122,7 +122,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 	return store.AppliedNow, nil, nil
 }
 
-// stage is a commit that is being judged. The nodes of the run change only once the commit is written.
+// stage is a commit that is being judged. The nodes of the run change only after the commit is written.
 type stage struct {
 	run     *run
 	sums    *summer
@@ -153,7 +153,7 @@ func (st *stage) node(key string) *change {
 	return &st.changes[n.staged-1]
 }
 
-// judge judges a commit, and stages its changes.
+// The method `judge` decides whether a commit applies, and stages its changes.
 func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	r := st.run
 	applied, refused := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next.State })
@@ -178,7 +178,7 @@ func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	return store.AppliedNow, nil
 }
 
-// replace replaces the record of a node.
+// The method `replace` gives a node another record.
 func (ch *change) replace(sums *summer, record *store.Columns) {
 	ch.record, ch.next.record = record, checksum(sums, record)
 }
@@ -284,8 +284,8 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only the values that the statement `counters`
-// takes.
+// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only the arguments of the statement
+// `counters`.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
 	if whole {

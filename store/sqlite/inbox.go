@@ -163,7 +163,7 @@ func requestSum(s *summer, row int64, q *store.Request) int64 {
 
 const requestRows = "SELECT request, id, kind, node, value, actor, comment, posted, answer, checksum FROM kahn_requests"
 
-// readRequest reads a row of requestRows. The parameter "taken" is the number of the last request of the run that was answered.
+// readRequest reads a row of requestRows. The parameter "taken" is the number of the run's last answered request.
 func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, err error) {
 	number, _ := row[0].(int64)
 	text := func(i int) string {
@@ -244,8 +244,8 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits.
-// Only the goroutine of the Poller uses the lookout.
+// lookout finds runs with waiting requests. It has a connection of its own, whose PRAGMA data_version changes when any other connection commits. Only
+// the goroutine of the Poller uses the lookout.
 type lookout struct {
 	store *Store
 	conn  *sql.Conn

@@ -35,9 +35,9 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts, a
-// call of Acquire in any other process returns an error that matches [store.ErrLeased]. If both processes use the same owner, the error also matches
-// [store.ErrOwnerInUse].
+// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living process lasts, a call of
+// Acquire in another process, or for another owner, returns an error that matches [store.ErrLeased]. If the other process uses the same owner, the
+// error also matches [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err
@@ -57,7 +57,8 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	return lease, stored, nil
 }
 
-// acquire does what Acquire does, within a transaction. If another owner has the lease of the run, the error is in the result "refused".
+// acquire does what Acquire does, within a transaction. If another owner or process has the lease of the run, or if the run is damaged, the error is
+// in the result "refused".
 func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
 	there, held, other := false, false, ""
@@ -120,7 +121,7 @@ func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store
 	return r.lease, made, nil
 }
 
-// milliseconds rounds up, so that a lease is never shorter than requested.
+// The function `milliseconds` converts a duration and rounds up, so that a lease is never shorter than requested.
 func milliseconds(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond > 0 {

@@ -165,7 +165,7 @@ func (w *writer) perform(line []*request) {
 // request succeeded, even if the commit then failed.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
-		// A panic becomes an error, so that the leader goes on and performs the other requests in the line.
+		// A panic becomes an error, so that the leader still performs the other requests in the line.
 		if err = foreign.Contain(r.do, func(v any) error { return fmt.Errorf("panic: %v", v) }); err != nil {
 			break
 		}
