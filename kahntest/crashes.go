@@ -80,7 +80,7 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 	}
 }
 
-// CheckCrashes is Crashes for callers without a test. It returns the number of crashes, and the first defects that it found.
+// CheckCrashes does the same as [Crashes] without a [testing.TB]. It returns the number of crashes, and the first defects that it found.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	crashes, _, err = checkCrashes(ctx, start, opts...)
 	return crashes, err

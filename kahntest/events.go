@@ -448,7 +448,7 @@ func isInside(path, composite string) bool {
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0
 }
 
-// The function `redrives` reports whether the event means that a run that had ended is redriven.
+// The function `redrives` reports whether the event begins a redrive of an ended run.
 func redrives(e event.Event) bool {
 	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()

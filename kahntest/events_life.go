@@ -268,9 +268,9 @@ func (c *streamChecker) running(path string) bool {
 }
 
 // The method `interrupted` reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins
-// again in another life of the run, or is stopped. But if the run is stopped before it has been left, the run goes on to its end in the same life. So
-// a cleanup node, which no stop affects, may begin again in the same life. The checker does not look for the stop, because a stop that ends no node
-// has no event.
+// again in another life of the run, or is stopped. But if the run is stopped before it has been left, the run reaches its end in the same life. So a
+// cleanup node, which no stop affects, may begin again in the same life. The checker does not look for the stop, because a stop that ends no node has
+// no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {

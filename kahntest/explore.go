@@ -31,10 +31,11 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, with the same choices each
-// time it is called. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer
-// were lost. Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore looks for
-// the cause. It repeats the run, leaves out each failure and each change of order that the run can fail without, and reports the rest:
+// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, with the same choices each time
+// it is called. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
+// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore repeats the run with
+// fewer injected failures and fewer changes of order, as long as the run still fails a check. It reports the failures and changes of order that
+// remain:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
@@ -50,8 +51,8 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the failures and the changes of order, as
-// the report of Explore does.
+// CheckExplored does the same as [Explore] without a [testing.TB], and makes the given number of runs. The error names the failures and the changes
+// of order, as the report of Explore does.
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}

@@ -33,7 +33,7 @@ func (c *Compensation) UnmarshalText(text []byte) error { return compensationNam
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
 	asked    moment    // the latest moment at which the State called Host.Reverses
-	holds    bool      // whether nodes that have not started wait until no node is left to undo
+	holds    bool      // whether unstarted nodes must wait until no node is left to undo
 	reversal *reversal // the current pass, or nil
 }
 
@@ -51,7 +51,7 @@ const (
 type reversal struct {
 	open  []int32     // by Ref: the number of edges to nodes whose turns are not over
 	state []undoState // by Ref
-	ready ordset.Set  // by schedule position: nodes whose turn has come and that contend for slots
+	ready ordset.Set  // by schedule position: the nodes that contend for slots because their turn has come
 	left  int         // the number of nodes to be undone whose turns are not over
 	work  []Ref       // nodes whose turns are over, and whose in-edges are still to be visited
 }
@@ -122,7 +122,7 @@ func (s *Locked) isOver() bool {
 }
 
 // Reverse begins to undo the nodes for which `undoes` returns true, and returns the number of these nodes. If the number is 0, Reverse changes
-// nothing. If `hold` is set, nodes that have not started wait until everything is undone, and the run is not Done until then.
+// nothing. If `hold` is set, unstarted nodes wait until everything is undone, and the run is not Done until then.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}

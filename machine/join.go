@@ -13,8 +13,8 @@ import (
 //
 // Every in-edge resolves exactly once, when its source is terminal. It then has one class: S (satisfied), N (neutral: the source was skipped), X
 // (dead: the outcome of the source selects other edges) or F (failed). The rules look at the classes of the control edges. A data-only edge only
-// delays a node and has no class. Rules that also exist in Apache Airflow have the same names as there. [AllSucceeded] and [Boundary] do not run a
-// node because of a side edge, which only delivers data (see [Net.IsSide]). The other rules count every edge.
+// delays a node and has no class. Rules that also exist in Apache Airflow have the same names as there. For [AllSucceeded] and [Boundary], a side
+// edge is no reason to run a node, since it only delivers data (see [Net.IsSide]). The other rules count side edges like any other edge.
 type Join uint32
 
 // The join rules. A rule marked "early" decides before all edges have resolved. A skip is never decided early.

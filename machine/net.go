@@ -103,9 +103,9 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node from which an edge leads.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch that is not another way in (see net_side.go). A side edge
-// delivers data, but does not count as a reason to run the node under [AllSucceeded] or [Boundary]. Otherwise the node would run even if its branch
-// is not taken.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch, unless the edge is another way in (see net_side.go). A side
+// edge delivers data, but does not count as a reason to run the node under [AllSucceeded] or [Boundary]. Otherwise the node would run even if its
+// branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
 // IsSpare reports whether an edge counts only if all routers of its target were skipped because of branches not taken: see net_side.go. A router of
@@ -118,8 +118,8 @@ func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.
 // hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. If Key is set, the group consists of the nodes with one key, and its limit and rate are options of
-// the run.
+// Bound holds the limit and the rate of a group. If Key is set, the group consists of all nodes with the same key, and its limit and rate are options
+// of the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate

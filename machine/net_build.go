@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Builder builds a net in steps, each of which needs the results of the earlier steps: edges, tiers, numbers, rules, labels, side edges, order.
-// Before Number, a node is identified by its declaration index.
+// Builder builds a net in steps: edges, tiers, numbers, rules, labels, side edges, order. Each step needs the results of the earlier steps. Before
+// Number, a node is identified by its declaration index.
 type Builder struct {
 	p     *Net
 	edges []Edge
@@ -24,7 +24,7 @@ type Builder struct {
 }
 
 // Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter `end` is the index of the end node,
-// or -1. Begin appends to the given edges an edge to the end node from each node without a successor. It returns the number of appended edges.
+// or -1. If there is an end node, Begin appends an edge from each node without a successor to the end node. It returns the number of appended edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
@@ -492,7 +492,7 @@ func (p *Net) Groups(r Ref) []int32 {
 // IsLeaf reports whether a node has no out-edges, or only out-edges to the end node. The end node itself is not a leaf.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
-// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. A composite item holds a slot of the map.
+// Repeat makes a net for the items of a map: for each name a copy of the only node of p, without edges. A composite item holds a slot of the map.
 func (p *Net) Repeat(names []string) Net {
 	n := len(names)
 	zeros := make([]int32, n+1)

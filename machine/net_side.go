@@ -11,8 +11,8 @@ import (
 // branch would have no effect.
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
-// that is another way in (defined below). The out-edges of a node from which labelled edges or catch edges lead are grouped into exits.
-// Each label of the node is an exit. A node from which catch edges lead has two more exits: its failure (the catch edges) and its success (the plain
+// that is another way in (defined below). If labelled edges or catch edges lead from a node, the out-edges of the node are grouped into exits. Each
+// label of the node is an exit. A node from which catch edges lead has two more exits: its failure (the catch edges) and its success (the plain
 // edges). But the success of a node is no exit for the targets of the node's labelled edges. An unlabelled edge of a condition without catch edges
 // belongs to no exit, since it is always taken. A data-only edge belongs to no exit either, since it does not decide whether its target runs.
 //

@@ -90,8 +90,8 @@ type stateStops struct {
 	stopped CauseKind // why the whole run was stopped, or CauseNone
 	stops   StopSetup // placed here to use the padding behind stopped
 	// origins is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the last worker
-	// reads the aftermath. originsLock guards it, and no other lock is taken under this lock: a Result computes origins of an ended run without mu,
-	// while other goroutines may compute them with mu.
+	// reads the aftermath. originsLock guards it, since a Result computes the origins of an ended run without mu, while other goroutines may compute
+	// them with mu. While originsLock is held, no other lock is taken.
 	origins     *originSets
 	originsLock sync.Mutex
 	*aftermath

@@ -17,8 +17,8 @@ const ms = time.Millisecond
 
 var errSoldOut = errors.New("sold out")
 
-// World is the outside world that steps change. It has an effect for each node that may be undone. The functions of the nodes in [World.Graph] change
-// the World, and record defects of their calls.
+// World is the outside world that steps change. It records, for each node that may be undone, whether the node has an effect. The functions of the
+// nodes in [World.Graph] change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
 	// Adapt, if not nil, changes a node of a random graph. Graph may turn the node into a composite. It calls Adapt before that with `whole` false,
