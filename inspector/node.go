@@ -16,8 +16,8 @@ type nodeReply struct {
 	Type      string   `json:"type"`
 	Composite bool     `json:"composite,omitempty"`
 	Groups    []string `json:"groups,omitempty"`
-	// Timeout bounds each attempt of a step, and Overall all its attempts together; 0 for no bound. They are nil for other nodes, and if the plan is
-	// unknown.
+	// Timeout bounds each attempt of a step, and Overall bounds all its attempts together; 0 means no bound. They are nil if the node is not a step,
+	// or if the plan is unknown.
 	Timeout *float64 `json:"timeout_ms,omitempty"`
 	Overall *float64 `json:"overall_timeout_ms,omitempty"`
 	// Slots describes the groups, if the plan is known.

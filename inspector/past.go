@@ -58,7 +58,7 @@ func (l longLog) EventRange() (first, last uint64) {
 // Events yields the stored events that the run lacks, and then the events of the run.
 func (l longLog) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
 	_, end := l.past.EventRange()
-	end = min(end, l.first-1) // the log of the store waits for further events, so the loop must stop at the last one
+	end = min(end, l.first-1) // the log of the store waits for further events, so the loop must stop at the last stored event
 	return func(yield func(kahn.Event, error) bool) {
 		if after < end {
 			for e, err := range l.past.Events(ctx, after) {

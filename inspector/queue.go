@@ -64,8 +64,7 @@ func (h *handler) unserved(ctx context.Context) ([]store.QueueState, error) {
 	return list, nil
 }
 
-// withoutOwn subtracts the stored runs that this process performs from the number of runs of each queue, and drops the queues in which no run
-// is left.
+// withoutOwn reduces the number of runs of each queue by the runs that this process performs. It drops the queues in which no run is left.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil

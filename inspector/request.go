@@ -42,7 +42,7 @@ func (d demand) judged() error {
 }
 
 // ask performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process
-// performs the run, or this process cannot perform it, ask posts a request to the store.
+// performs the run, or if this process cannot perform the run, ask posts a request to the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {
 		return accepted, c.control(x, s, d)

@@ -156,8 +156,8 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts, since earlier attempts may have had graphs
-// that differ from the last attempt's graph, which is in the result.
+// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts, since the result has only the graph of the last
+// attempt, and earlier attempts may have had other graphs.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
 		path := prefix + r.ID

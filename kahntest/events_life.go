@@ -289,7 +289,8 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	return !c.begins(i)
 }
 
-// The method `begins` reports whether the node that event i queues begins in the same life, which means before the run is suspended or recovered.
+// The method `begins` is called for an event i that queues a node. It reports whether the node begins in the same life, which means before the run is
+// suspended or recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}

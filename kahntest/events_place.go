@@ -90,7 +90,7 @@ type interior struct {
 	last       int       // for a loop: the number of its last iteration
 
 	open   []string    // the paths of all nodes that have not ended, and of some that have ended; the method `unended` removes the ended ones
-	within []*interior // the interiors of composites directly in this composite that may contain, at any depth, nodes that have not ended
+	within []*interior // interiors of composites directly in this composite; each may contain, at any depth, a node that has not ended
 	listed bool        // whether around.within contains this interior
 }
 

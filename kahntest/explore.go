@@ -34,8 +34,7 @@ const exploredRuns = 300
 // Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, with the same choices each time
 // it is called. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
 // Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore repeats the run with
-// fewer injected failures and fewer changes of order, as long as the run still fails a check. It reports the failures and changes of order that
-// remain:
+// fewer injected failures, with fewer changes of order or without the cancellation, as long as the run still fails a check. It reports what remains:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //

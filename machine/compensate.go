@@ -63,7 +63,7 @@ const (
 	undoAhead              // the turn of the node has not begun
 	undoContends           // the node contends for the slots that undoing it needs, or waits in the line of a group for one of them
 	undoAtWork             // the node is being undone, and holds its slots
-	undoPauses             // undoing the node failed and is repeated after a backoff, or nodes inside the composite are being undone
+	undoPauses             // undoing the node failed and will be repeated after a backoff, or the node is a composite and nodes inside it are being undone
 	undoOver
 )
 

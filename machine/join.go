@@ -160,7 +160,7 @@ func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
-// A set of the classes into which edges have resolved has one bit for each class.
+// A set of edge classes has one bit for each class into which an edge has resolved.
 const (
 	seenS uint8 = 1 << iota // satisfied
 	seenN                   // neutral: the source was skipped, or a boundary judges the failure of the source

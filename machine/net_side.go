@@ -52,7 +52,7 @@ type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: whether some exit leads to the node
-	stem    []Ref  // by Ref: the lowest node found by the method `reach` to which the same exits lead
+	stem    []Ref  // by Ref: a node with a lower Ref to which the same exits lead, or the node itself: see the method `reach`
 	classes []branchClass
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has not visited yet, the highest Ref first
@@ -69,8 +69,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. The field `sources` lists the nodes from which plain edges lead to the targets, apart from edges
-// to which certainly no exit leads.
+// branchClass holds targets with the same routers. The field `sources` lists the nodes from which plain edges lead to the targets. It omits the
+// source of an edge if certainly no exit leads to the edge.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref

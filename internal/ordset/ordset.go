@@ -46,8 +46,8 @@ func Words(n int) (total int) {
 	}
 }
 
-// MakeIn is Make for a set in memory of the caller: it uses the words in the parameter "space", or allocates words if there are too few. All words in
-// "space" must be zero.
+// MakeIn is like Make, but uses the caller's memory: the words in the parameter "space". If there are too few words, MakeIn allocates memory. All
+// words in "space" must be zero.
 func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0
