@@ -30,8 +30,8 @@ type Map struct {
 	// value is null, or a predecessor does not provide it, the list is empty. But if a port of the node requires the value, the node is skipped. A value
 	// that is not a list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
-	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. An item with a Sub continues at
-	// once when the signal that it waits for arrives, even if this exceeds the limit. Zero means that only the run's own limit applies.
+	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. When its signal arrives, a
+	// suspended item with a Sub continues at once, even if this exceeds the limit. Zero means that only the run's own limit applies.
 	Limit int
 	// ToleratedCount is the largest number of items that may fail. ToleratedPercent is the largest percentage of all items that may fail. If both are
 	// zero, no item may fail; if both are set, both apply. If more items fail than permitted, the node fails with [CauseMapItems] and a [*MapError].

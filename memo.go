@@ -24,8 +24,8 @@ import (
 
 // Memo completes a node without calling its step, if the node had the same inputs in an earlier run. The node gets its output from that run. A node
 // requests this with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time,
-// one of them asks the Cache and calls the step. The other runs wait until the node of that run ends. A Memo keeps only outputs of completed nodes,
-// until these nodes are undone.
+// one of them asks the Cache and, if the output is not there, calls the step. The other runs wait until the node of that run ends. A Memo keeps only
+// outputs of completed nodes, until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
 // only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
@@ -155,7 +155,8 @@ func (r *Run) beginReading(s *Step) {
 
 // yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it has released them. It is called when the leader's step
 // has returned a graph, whose nodes may need slots that the leader's run shares with this run. If the attempt has already started, it could get
-// released slots back only by starting again. So such an attempt keeps its slots, and waits on only if no slots are shared.
+// released slots back only by starting again. So such an attempt keeps its slots. It continues to wait if no slots are shared; otherwise it calls its
+// own step.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {

@@ -627,7 +627,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 	return false, nil
 }
 
-// convertList converts a list in the way of convert. It returns an error if an element is null.
+// convertList converts a list as described at convert. It returns an error if an element is null.
 func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	items := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, v := range list {
@@ -650,7 +650,7 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 // maxKey is the greatest length, in bytes, of a key that comes from a value. See Node.KeyFrom.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. It is not for the items of a map, whose keys distinguish finds.
+// findKey finds the key of a node with a KeyFrom. It is not for the items of a map: the method `distinguish` finds their keys.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]

@@ -37,10 +37,10 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
 // before they started. It gets one result for each node, even if the node was retried.
 //
-// OnNode does not wrap attempts like Use, because a node may end without an attempt. A cascade may even end a million nodes at once. So the observer
-// is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer has the
-// same effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a
-// composite are observed, too. The ID of such a node is its path, as in [Event].
+// Unlike Use, OnNode does not wrap attempts, because a node may end without an attempt. A cascade may even end a million nodes at once. So the
+// observer is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer
+// has the same effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes
+// inside a composite are observed, too. The ID of such a node is its path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {

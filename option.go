@@ -41,9 +41,9 @@ type config struct {
 	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt and AdoptSnapshot: the adoption, which the restoration fills
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
-	listed         *store.Run                                          // the stored run as the caller found it in a list; the run is refused if it has changed since; nil if changes do not matter
+	listed         *store.Run                                          // the stored run as the caller found it in a list: if it has changed since then, the run is refused; nil if changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
-	restAfter      time.Duration                                       // set by Runner.Serve: a run that has nothing to do for longer than this is left, see doze; 0 means that no run is left for this
+	restAfter      time.Duration                                       // set by Runner.Serve: a run that has nothing to do for longer than this is left, see doze; 0 means that the run is not left for lack of work
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
 	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin; the store's clock has reached it

@@ -11,9 +11,9 @@ import (
 // ErrNoSlot means that a ready node cannot begin yet, because of a limit or a hold.
 var ErrNoSlot = errors.New("no slot is free")
 
-// Begin hands out the attempt, the check or the gate of a given ready node, even if other nodes would precede it. Otherwise it is like Next. The
-// error matches [ErrNoSlot] if a limit or a hold keeps the node from starting; the node stays queued, and Next hands it out later. The error
-// matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
+// Begin is like Next, but hands out the attempt, the check or the gate of node r, even if Next would first hand out other nodes. The error matches
+// [ErrNoSlot] if a limit or a hold keeps the node from starting; the node stays queued, and Next hands it out later. The error matches
+// [ErrTransition] if no attempt, check or gate of the node is due, and [ErrUnknownNode] if r is outside the plan.
 func (st *State) Begin(r Ref) (Task, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -47,9 +47,10 @@ func (st *State) Begin(r Ref) (Task, error) {
 // [State.Suspend], or starts the node's call. When that call ends, the program reports its outcome with [State.Settle]. If a node is stopped or asked
 // to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's call may already have ended.
 //
-// Drive calls `begin` and `abort` one at a time. The method of the State that made a task due, or stopped a node, usually returns only after this. But
-// if a callback of [State.Scope] is running, such as `begin`, Drive calls `begin` and `abort` after the callback. Both may call the State. After
-// [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is nil.
+// Drive calls `begin` and `abort` one at a time. A method of the State that makes a task due or stops a node usually returns after these calls. But
+// if a callback of [State.Scope] is running, such as `begin`, Drive calls `begin` and `abort` after the callback. Both functions may call methods of
+// the State. After [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is
+// nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)

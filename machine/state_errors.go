@@ -8,11 +8,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// These are the errors of a State, and of the values of its enums.
+// The methods of a State return these errors. The methods that encode and decode the enums of this package return ErrBadValue, too.
 var (
 	ErrBadValue    = enum.ErrBadValue
 	ErrUnknownNode = errors.New("unknown node")
-	// ErrStale is returned if the token of an outcome is not, or no longer, the node's current token. The State is unchanged.
+	// ErrStale is returned if a token is not the node's current token. The State is unchanged.
 	ErrStale = errors.New("stale token")
 	// ErrTransition is returned if the node's status does not allow the call. The State is unchanged. See [*TransitionError].
 	ErrTransition = errors.New("transition not allowed")

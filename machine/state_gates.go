@@ -1,7 +1,7 @@
 package machine
 
-// gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time. All methods but add accept a nil queue,
-// which is empty.
+// gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time. All methods except add treat a nil
+// queue as an empty queue.
 type gateQueue struct {
 	refs []Ref        // in order, including gates that were removed
 	in   map[Ref]bool // the gates that were not removed
@@ -53,7 +53,7 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// queueGate adds a gate that is ready to the queue.
+// queueGate adds a ready gate to the queue.
 func (s *Locked) queueGate(r Ref) {
 	if s.gates == nil {
 		s.gates = &gateQueue{in: map[Ref]bool{}}

@@ -2,8 +2,8 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/strict"
 
-// Next hands out a task. Checks and inline nodes, which need no slot, precede all others. Then the best ready node follows, if a slot is free.
-// Ready nodes are ordered by priority, longest remaining path, and declaration.
+// Next hands out a task, or returns false if there is none. Checks and inline nodes, which need no slot, come first. The best ready node comes next,
+// if a slot is free. Gates come last. Ready nodes are ordered by priority, longest remaining path, and declaration.
 func (st *State) Next() (Task, bool) {
 	s, err := st.drive()
 	if err != nil {

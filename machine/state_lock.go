@@ -39,7 +39,7 @@ type stateLock struct {
 // workers are already doing so.
 //
 //go:noinline
-func (mu *stateLock) yieldAndLock() { // must not be inlined, so that its caller can be
+func (mu *stateLock) yieldAndLock() { // not inlined, so that its caller can be inlined
 	if mu.yielding.Add(1) <= maxYielding {
 		for yields := 8; yields <= 128; yields *= 2 {
 			for range yields {

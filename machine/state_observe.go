@@ -77,9 +77,9 @@ type nodeView struct {
 // State that return signals, StatusSignal may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at one point between two transitions, so effects and
-// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. An effect
-// runs before the State's method that caused it returns. If a callback of the scope is running, the effect runs after the callback. A coordinator
-// that holds the lock itself publishes the signals, see [Locked.SignalsDue].
+// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. A method
+// of the State runs the effects that it causes before it returns. But if a callback of the scope is running, the effects run after the callback. A
+// coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()
@@ -299,7 +299,8 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	// A word with the status Idle does not show whether the node is Waiting. Such a change of a word usually records only that the join was blocked.
+	// A word with the status Idle does not show whether the node is Waiting. If the new word is Idle, usually the join was blocked, and nothing else
+	// has changed.
 	if to := viewOf(w).status; o.last != nil && to != Idle {
 		o.count(r, to)
 	}
@@ -451,8 +452,8 @@ func (s *Locked) ObservedNodes() int {
 	return len(s.obs.nodes)
 }
 
-// SignalsDue reports whether noted changes are not yet visible in the signals. The coordinator calls it before it releases the lock, and then
-// calls PublishSignals.
+// SignalsDue reports whether noted changes are not yet visible in the signals. The coordinator calls it before it releases the lock. If it returns
+// true, the coordinator calls PublishSignals after it has released the lock.
 func (s *Locked) SignalsDue() bool {
 	o := s.obs
 	if status := s.runStatusNow(); status != o.lastRun {
@@ -466,7 +467,7 @@ func (s *Locked) SignalsDue() bool {
 // runtime.Goexit.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
-// ObservedWords returns the words of all nodes before the State is restored, or nil if the State has no observer.
+// ObservedWords returns the words of all nodes, or nil if the State has no observer. The coordinator calls it before it restores the State.
 func (s *Locked) ObservedWords() []uint64 {
 	if s.obs == nil {
 		return nil

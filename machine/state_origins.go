@@ -25,7 +25,7 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // predecessors are still running, so the origins are valid only until another node goes bad
+	originsOpen                // some ancestors have not ended, so the origins are valid only until another node goes bad
 	originsFinal
 )
 

@@ -90,8 +90,8 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// The method `resolved` computes which word and extra counters a node whose join has not decided must have. It starts from the net's word and resolves
-// the edges of all predecessors that have ended.
+// The method `resolved` computes the word and the extra counters that a node must have if its join has not decided. It starts from the net's word and
+// resolves the edges of all predecessors that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -125,7 +125,7 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 }
 
 // letsRun reports whether a node's join lets the node run. The result `flags` has the flags that the join sets in the node's word. If the rule may
-// decide before all edges have resolved, neither can be computed: letsRun then returns the flags that the word has, and true.
+// decide before all edges have resolved, neither result can be computed: letsRun then returns the flags that the word has, and true.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {

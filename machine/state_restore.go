@@ -21,8 +21,8 @@ type Facts struct {
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
 	Started int32 `json:"started,omitempty"` // the number of attempts that have begun; the State counts each re-entry of a step as an attempt, too
-	// Dormant and Draining belong to a composite that is running because its nested run has not ended. Dormant means that the nested run can only
-	// wait, and Draining that the composite will not be retried.
+	// Dormant is for a composite that is running because its nested run has not ended. It means that the nested run can only wait. Draining is for
+	// such a composite, and for an attempt in flight (see Restored). It means that the node will not be retried.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }
@@ -87,7 +87,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of Restore: it returns the state of a node. It leaves the fields zero that only the coordinator knows.
+// Saved is the reverse of Restore: it returns the state of a node. The fields that only the coordinator knows are zero.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{Origin: NoRef, Facts: Facts{
@@ -217,7 +217,7 @@ func (s *Locked) continueAttempt(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if s.occupies(r) { // a composite occupies a slot only if it is an item of a map that does not wait
+	if s.occupies(r) { // a composite occupies a slot only if it is an item of a map and does not wait
 		s.running++
 	}
 	switch {
@@ -244,8 +244,8 @@ func (s *Locked) keepSlots(r Ref) {
 	}
 }
 
-// KeepUndoSlots makes a node hold the slots with which it was being undone before the State was restored. It is called for the nodes of all runs before
-// any run undoes a node. KeepUndo or DropUndoSlots follows.
+// KeepUndoSlots makes a node hold the slots that the attempt to undo it held before the State was restored. It is called for the nodes of all runs
+// before any run undoes a node. KeepUndo or DropUndoSlots follows.
 func (s *Locked) KeepUndoSlots(r Ref) { s.addUndoSlots(r, 1) }
 
 // DropUndoSlots reverses KeepUndoSlots, for a node that is undone again from the beginning.
@@ -262,7 +262,8 @@ func (s *Locked) addUndoSlots(r Ref, n int) {
 	}
 }
 
-// KeepUndo makes a node that contends to be undone continue to be undone. It reports whether the turn of the node has come.
+// If the turn of a node to be undone has come and the node contends for slots, KeepUndo records that the node is being undone, and returns true. It
+// takes no slots: see KeepUndoSlots. Otherwise it returns false.
 func (s *Locked) KeepUndo(r Ref) bool {
 	if !s.Undoes() || s.undo.reversal.state[r] != undoContends {
 		return false
@@ -273,7 +274,8 @@ func (s *Locked) KeepUndo(r Ref) bool {
 }
 
 // Moment returns a number for the last point near the end of the run at which the State asked its host whether nodes must be undone. KeepMoment
-// restores it, so that a restored State does not ask again. While nodes are being undone, Moment returns 0, so that the host begins again.
+// restores it, so that a restored State does not ask again. While nodes are being undone, Moment returns 0: the restored State asks again,
+// and its host begins the undoing again.
 func (s *Locked) Moment() uint8 {
 	if s.undo == nil || s.undo.holds {
 		return 0

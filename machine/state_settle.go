@@ -21,7 +21,7 @@ func (s *Locked) finish(r Ref, to Status, bits uint64) {
 	s.log(r, w, to)
 }
 
-// count counts a node that has become terminal.
+// The method `count` updates the counters for a node that has become terminal.
 func (s *Locked) count(r Ref, to Status, bits uint64) {
 	if r != s.net.end {
 		*s.leftOf(r)--
@@ -43,9 +43,9 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. A transition outside the table is a defect of this package. In kahn's own tests, check panics. In
-// production it records the defect, and the run continues. Callers check frequent transitions only in kahn's own tests, see strict.Transitions.
-// Restore, Overrule and SetBack do not call check, since they write a status that does not follow from the last one.
+// The method `check` looks up a transition in the table. A transition outside the table is a defect of this package. In kahn's own tests `check`
+// panics. In production it records the defect, and the run continues. Callers check frequent transitions only in kahn's own tests, see
+// strict.Transitions. Restore, Overrule and SetBack do not call `check`, since they write a status that does not follow from the last one.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -72,7 +72,7 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if the run has them. The parameter was is the node's word before the transition.
+// log records a transition for the event log and the signals, if the run has them. The parameter `was` is the node's word before the transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)

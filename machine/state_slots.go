@@ -28,8 +28,8 @@ type limits struct {
 }
 
 // lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in the
-// plan, but all nodes of a key wait in the line of one group. If some node was declared with the key, this is the key's group in the plan. Otherwise it
-// is the group of the first node that got the key.
+// plan, but all nodes with the same key wait in the line of one group. If some node was declared with the key, this is the key's group in the
+// plan. Otherwise it is the group of the first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
@@ -77,8 +77,8 @@ type SharedLimit interface {
 
 // SlotSetup holds the limits of a run other than Setup.Limit.
 type SlotSetup struct {
-	KeyLimit            int                // for the nodes of one key; 0 means no limit
-	KeyRate, StartRate  bucket.Rate        // for the nodes of one key, and for all nodes
+	KeyLimit            int                // for all nodes with the same key; 0 means no limit
+	KeyRate, StartRate  bucket.Rate        // for all nodes with the same key, and for all nodes of the run
 	Pool                sync.Locker        // guards limits that the run shares with other runs; nil if there are none
 	PoolsKeys, PoolsAll bool               // whether the run shares the limits of keys, and whether it shares the limit of all nodes
 	PoolsGroup          func(g int32) bool // reports whether the run shares the limit of a group; nil if it shares none of these limits
@@ -226,7 +226,7 @@ func (s *Locked) Hurries() bool {
 	return s.stopped != CauseNone || s.host != nil && s.host.Hurries()
 }
 
-// Hurry makes all nodes that wait in lines contend for slots once the run hurries.
+// Hurry makes all nodes that wait in lines contend for slots. It is called when the run begins to hurry.
 func (s *Locked) Hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
@@ -408,8 +408,8 @@ func (s *Locked) offer(g int32) {
 	}
 }
 
-// Offer chooses the run that has waited longest, and makes its best node contend again. It returns the State of that run, or nil if no run waits.
-// Once no token is free, Offer considers only nodes that need no token.
+// Offer chooses the run that has waited longest, and makes its best node contend again. It returns the State of that run, or nil if no run waits, or
+// no slot or token is free. Once no token is free, Offer considers only nodes that need no token.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -537,8 +537,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run use the clock and the pool of the outermost run, and the slots that the outermost run has for the whole run. The
-// parameter root is the outermost run, which may be this run.
+// ShareLimits makes the run use the clock, the pool and the WholeSlots of the outermost run. The parameter `root` is the outermost run, which may be
+// this run.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -663,7 +663,7 @@ func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 // LeavePool makes the run no longer share limits with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
-// Connect makes the slots part of a limit that other runs use, too. The parameter to is the run's access to that limit.
+// Connect makes the slots part of a limit that other runs use, too. The parameter `to` is the run's access to that limit.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
 // Shared returns the SharedLimit that Connect has set, or nil if no other run shares the slots.

@@ -38,7 +38,7 @@ type StateSnapshot struct {
 const unsaved = wordObserved | wordFeeds
 
 // Snapshot returns the current data of the State. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
-// same tokens, and hands out again the checks and gates that were handed out but not reported. The snapshot does not contain which tokens of rates
+// same tokens, and hands out again the checks and gates that were handed out but not reported. The snapshot does not record which tokens of rates
 // were taken, so the buckets of the restored State are full. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's
 // own snapshot instead.
 func (st *State) Snapshot() (x StateSnapshot) {

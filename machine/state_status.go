@@ -146,8 +146,8 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// The method `consumed` reports whether the failure of a bad node was handled. It looks at the targets of the node's out-edges that have let the failure
-// through, except observers. The failure was handled if such a target became ready (an error boundary must even have completed). If such a target is bad
+// The method `consumed` reports whether the failure of a bad node was handled. It looks at each out-edge that has let the failure through to a target
+// other than an observer. The failure was handled if such a target became ready (an error boundary must even have completed). If such a target is bad
 // or was skipped by its upstream policy, the failure was passed on to the target, which also counts as handled.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
@@ -276,7 +276,7 @@ func (st *State) Taken(r Ref) []int32 {
 	return s.Route(r)
 }
 
-// SkipOf returns why a node was skipped. Kind is zero if it was not.
+// SkipOf returns why a node was skipped. Kind is zero if the node was not skipped.
 func (st *State) SkipOf(r Ref) Skip {
 	s := st.lock()
 	defer s.Unlock()

@@ -29,7 +29,7 @@ func (st *State) AbortAll() {
 	s.Stop(CauseAbortAll, NoRef, StopInstantly)
 }
 
-// CancelAll is like AbortAll, but the nodes become Cancelled. Call it when somebody has requested that the run stops.
+// CancelAll is like AbortAll, but the nodes become Cancelled. Call it if the run is stopped on request.
 func (st *State) CancelAll() {
 	s, err := st.drive()
 	if err != nil {

@@ -96,7 +96,7 @@ const (
 	RunSuspended                  // can do nothing until a signal arrives
 	RunCompleted                  // no failure, or every failure was handled
 	RunFailed                     // a failure was not handled
-	RunCancelled                  // a stop of the run was requested, and at least one node was stopped
+	RunCancelled                  // a stop of the run or of a node was requested, and at least one node was stopped
 
 	runStatusCount
 )

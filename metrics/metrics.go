@@ -9,8 +9,8 @@
 // nodes are never labels, since there would be too many values.
 //
 //   - kahn_runs_active: runs in flight, by workflow
-//   - kahn_run_duration_seconds: durations of the lives of runs, each from a start or a continuation to the end or a suspension, by
-//     workflow and status
+//   - kahn_run_duration_seconds: durations of the lives of runs, by workflow and status. A life lasts from a start or a continuation until
+//     the run ends, suspends or is left
 //   - kahn_attempts_active: running attempts, by workflow and kind
 //   - kahn_attempt_queue_seconds: times from an attempt's readiness to its start, by workflow and kind
 //   - kahn_attempt_duration_seconds: durations of attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"

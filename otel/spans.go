@@ -183,7 +183,7 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// If a node was performed, linkTo appends a link to the node's span to the list `links`. It returns the list.
+// linkTo returns `links`, extended by a link to a node's span if the node was performed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links

@@ -84,7 +84,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 }
 
 // options returns the options that pass the events of a run to the display. kahn calls the function `begin` before it performs anything of the run.
-// When this process no longer performs the run, kahn calls the function `end` that `begin` returned, unless `end` is nil. It calls both without d.mu.
+// When this process no longer performs the run, kahn calls the function `end` that `begin` returned, unless `end` is nil. kahn does not hold d.mu
+// during these calls.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)

@@ -19,9 +19,9 @@ import (
 //	defer g.Close()
 //	runner := kahn.Runner{Options: g.Options()}
 //
-// On a terminal each run that runs or waits has a part of the picture, with its own header. A run that has ended, or that Execute left suspended,
-// moves above the picture and stays there. In a log every line names its run. In JSON the events of all runs are mixed. The Group keeps the state
-// of a run until the run has ended or was left. The methods of a Group may be called concurrently.
+// On a terminal each run that runs or waits has a part of the picture, with its own header. A run that has ended, or that this process no longer
+// performs, moves above the picture and stays there. In a log every line names its run. In JSON the events of all runs are mixed. The Group
+// keeps the state of a run until the run has ended or was left. The methods of a Group may be called concurrently.
 type Group struct {
 	display
 	runs runs // guarded by the display's lock

@@ -418,7 +418,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// The function first returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
+// The function `first` returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))

@@ -80,7 +80,7 @@ func (n *node) end(outer *node) {
 	}
 }
 
-// shorten drops the dependencies that follow the last dependency read.
+// shorten drops the dependencies that follow the last dependency that was read.
 func (n *node) shorten() {
 	rest := n.deps
 	if n.lastDep != nil {
@@ -256,7 +256,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is an entry of the stack of `refresh`: a computed that is being checked, and the one of its dependencies that must be refreshed first.
+// check is an entry of the stack of `refresh`: a computed that is being checked, and the dependency that must be refreshed first.
 type check struct {
 	n  *node
 	at *link
