@@ -36,7 +36,7 @@ var (
 	// database, or it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
 	// ErrStore is matched by the error of [Execute] if kahn has left the run because the store did not answer, or if the run failed because of the
-	// store.
+	// store. An error of a function that reads a stored run, such as [ReadRun], matches ErrStore if the store returned it.
 	ErrStore = errors.New("store")
 )
 
@@ -45,10 +45,10 @@ var (
 // new run. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as by [Encoding], whose default is
 // nil [Types].
 //
-// A write that the store does not answer is repeated until the lease expires, see [Lease]. The first write in this process, and a write answered
-// with [ErrUnusable], are not repeated. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error matches [ErrStore], and the
-// Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the node fails
-// with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
+// A write that the store does not answer is repeated until the lease expires, see [Lease]. The run's first write in this process, and a write
+// answered with [ErrUnusable], are not repeated. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error matches [ErrStore],
+// and the Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the
+// node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
 //
 // When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
 // [CancelWithContext] cancels the run instead. docs/durable.md describes what is repeated when the run continues.
@@ -139,8 +139,8 @@ func (c *config) leaseOwner() string {
 	return machineAndProcess() + "/" + uuid.NewString()
 }
 
-// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code, so the caller must
-// not hold the run's lock. If the run does not check its values, `keep` returns neither a text nor an error.
+// The method `keep` encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code, so the
+// caller must not hold the run's lock. If the run does not check its values, `keep` returns neither a text nor an error.
 //
 // The caller keeps the text beside the value until the text is written. So the codec, which may encrypt a value or send it to another system, is
 // called only once.
@@ -416,7 +416,8 @@ func RunPriority(n int) Option {
 	})
 }
 
-// described replaces the config's Spec by a copy, and returns the copy. An option may change the copy, but other configs may share the original.
+// The method `described` replaces the config's Spec by a copy, and returns the copy. An option may change the copy, but other configs may share the
+// original.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {

@@ -56,7 +56,7 @@ func (l *EventLog) load(ctx context.Context, after uint64, most int) (EventPage,
 	return page, nil
 }
 
-// last returns the result of the last request.
+// The method `last` returns the result of the last request, without its events.
 func (l *EventLog) last() EventPage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -105,7 +105,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	return x
 }
 
-// leave keeps the keys of the blobs of a run that is removed or replaced, so that Prune can remove the blobs.
+// The method `leave` records the keys of a run's blobs when the run is removed or replaced, so that Prune can remove the blobs.
 func (m *Memory) leave(r *memoryRun) {
 	if m.blobs == nil {
 		m.blobs = map[string]bool{}
@@ -179,7 +179,7 @@ func (r *memoryRun) copy() *Run {
 	return &c
 }
 
-// held returns the run of a lease. It returns an error if the lease is not the newest or has run out.
+// The method `held` returns the run of a lease. It returns an error if the lease is not the newest or has run out.
 func (m *Memory) held(ctx context.Context, lease Lease) (*memoryRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ func (r *memoryRun) head() Run {
 	return head
 }
 
-// listed returns the run as lists show it.
+// The method `listed` returns the run as lists show it.
 func (r *memoryRun) listed() Run {
 	head := r.head()
 	head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0

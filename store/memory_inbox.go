@@ -94,7 +94,7 @@ func (r *memoryRun) answer(c *Commit) {
 	}
 }
 
-// request returns a request with its status.
+// The method `request` returns a request with its status.
 func (r *memoryRun) request(number uint64) PostedRequest {
 	q := r.inbox.requests[number-1]
 	q.Settle(r.Taken, r.inbox.answers[number-1])
@@ -137,7 +137,7 @@ func (m *Memory) WatchRequests(run string, arrived func(run string)) (stop func(
 	return stop
 }
 
-// waiting returns the ids of the runs that have waiting requests. If the parameter "run" is not "", it considers only that run.
+// The method `waiting` returns the ids of the runs that have waiting requests. If the parameter "run" is not "", the method considers only that run.
 func (m *Memory) waiting(run string) (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,7 +22,7 @@ type server struct {
 	until time.Time
 }
 
-// over reports whether the run has ended and no redrive waits for it.
+// The method `over` reports whether the run has ended and no redrive waits for it.
 func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
 
 // The method `due` returns the time at which a run becomes due. The result "ok" is false if the run is over, or if the run waits for an answer and

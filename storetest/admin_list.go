@@ -45,7 +45,7 @@ func storedRun(id string, i int) *store.Run {
 	return r
 }
 
-// filled inserts n runs and returns them in the order of lists, the newest first. It inserts them in a different order.
+// The function `filled` inserts n runs and returns them in the order of lists, the newest first. It inserts them in a different order.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {

@@ -44,8 +44,8 @@ var awaitChecks = []check[store.Awaiter]{
 	{"runs of kahn await others", engineAwaits},
 }
 
-// awaits returns a commit with which nodes begin to await runs. An element of list is "node run", or "node" if the node ceases to await a
-// run.
+// The function `awaits` returns a commit with which nodes begin to await runs. An element of list is "node run", or "node" if the node ceases to
+// await a run.
 func awaits(sequence uint64, list ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, text := range list {
@@ -55,12 +55,12 @@ func awaits(sequence uint64, list ...string) store.Commit {
 	return c
 }
 
-// ending returns a commit that ends a run.
+// The function `ending` returns a commit that ends a run.
 func ending(sequence uint64, status machine.RunStatus) store.Commit {
 	return store.Commit{Sequence: sequence, Status: status}
 }
 
-// applies makes the commits in the list, and returns an error unless the store applies each of them.
+// The function `applies` makes the commits in the list, and returns an error unless the store applies each of them.
 func applies(ctx context.Context, s store.Store, l store.Lease, list ...store.Commit) error {
 	for _, c := range list {
 		got, err := s.Commit(ctx, l, c)

@@ -13,9 +13,9 @@ import (
 //	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2);
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
 //
-// The other functions are post_cancel, post_cancel_node, post_redrive and post_compensation. A function returns false if its run or request is
-// stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn do not perform runs
-// that create_run has created, since these have no plan. A role that calls the functions needs the privileges of a role that uses the store.
+// The other functions are post_cancel, post_cancel_node, post_redrive and post_compensation. A function returns false if the same run or request is
+// stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn do not perform runs that
+// create_run has created, since these have no plan. A role that calls the functions needs the privileges of a role that uses the store.
 //
 // When the transaction is committed, the server notifies the processes that have [Options].Listen set. If the functions of package riverkahn are
 // in the schema, the same transaction also wakes the run's job.

@@ -21,8 +21,8 @@ const (
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
-// asked is the condition that a run has ended and a redrive waits for it, and askedAt is when such a run is due. The index runs_waiting has the
-// runs with waiting requests.
+// asked is the condition that a run has ended and a redrive waits for it. askedAt is the expression for the time at which such a run is due. The
+// index runs_waiting has the runs with waiting requests.
 const (
 	askedAt = "greatest(" + wakesAt + ", CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	asked   = "r.posted > r.taken AND NOT " + unended

@@ -161,7 +161,7 @@ func (n *nodeRow) targets() []any {
 	return []any{&n.node, &n.attempt, &n.resolved, &n.required, &n.terminal, &n.queued, &n.completed, &n.started, &n.ended, &n.key, &n.status, &n.cause, &n.hash, &n.value, &n.record}
 }
 
-// listed returns the node of the row.
+// The method `listed` returns the node of the row.
 func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	if n.key == nil {
 		return l, ErrDamaged
@@ -206,7 +206,7 @@ func (h *head) targets() []any {
 	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.key, &h.priority, &h.posted, &h.taken, &h.compensation, &h.usage, &h.labels, &h.inputs}
 }
 
-// run returns the run of the row, without nodes.
+// The method `run` returns the run of the row, without nodes.
 func (h *head) run() (*store.Run, error) {
 	r := &store.Run{ID: h.id, Created: timeOf(h.created), Ended: timeOf(h.ended), WakeAt: timeOf(h.wake), Nodes: map[string]store.Node{}}
 	r.Workflow, r.Plan, r.Labels, r.Inputs = h.workflow, h.plan, h.labels, h.inputs

@@ -12,10 +12,10 @@
 // A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. While a statement runs, new commits of the process
 // wait, and the next statement performs them together. Acquisitions, renewals and releases of leases are batched in the same way. None of these
 // transactions stays open between two statements, so a process that is stopped at any moment holds none of their locks. Some transactions have
-// several statements: an acquisition of a run whose key has a bound, a grant of shared limits, a new schedule, [Store.Announce] of a process with
-// an owner, and a commit that ends an awaited run or has more than 16 MiB, such as the cancel of a run of 100,000 nodes. If a process is stopped
-// between two of these statements, the server ends the transaction, and with it its locks, after [Options].Timeout. A large commit locks only the
-// run's nodes until its last statement, which checks the lease and writes the row of the run.
+// several statements: an acquisition of a run whose key has a bound, a grant of shared limits, a write of a schedule, [Store.Announce] of a process
+// with an owner, the insertion of an ended run, and a commit that begins an await, ends an awaited run or has more than 16 MiB, such as the cancel of
+// a run of 100,000 nodes. If a process is stopped between two of these statements, the server ends the transaction, and with it its locks, after
+// [Options].Timeout. A large commit locks only the run's nodes until its last statement, which checks the lease and writes the row of the run.
 //
 // [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of
 // the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction stays open for
