@@ -142,7 +142,8 @@ func (x *exploration) run(w Workflow) error {
 	return w.Invariant(res, err)
 }
 
-// maxExplored bounds the attempts of a run. Explore reports a workflow with more attempts as endless.
+// maxExplored bounds the turns of a run. In each turn an attempt ends, the clock advances or the run is cancelled. Explore reports a run with more
+// turns as endless.
 const maxExplored = 10_000
 
 func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {
