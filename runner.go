@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Runner runs many runs under common options and limits. It keeps a registry of the live runs and of the last runs that ended. The zero value
-// sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start need no Runner.
+// Runner runs many runs under common options and limits. It keeps a registry of the live runs and of the last runs that ended. The zero value sets no
+// limit and remembers 100 ended runs. The fields of a Runner must not be changed once it is in use. The functions Execute and Start need no Runner.
 type Runner struct {
 	// Options apply to every run. They are applied before the run's own options.
 	Options []Option
@@ -29,7 +29,7 @@ type Runner struct {
 	// History is the number of ended runs that the Runner remembers; it forgets the oldest first. Zero means 100, and a negative number means
 	// none.
 	History int
-	// Learn is a [History] for each run without a History among its options. Nil means none.
+	// Learn is the [History] of each run whose options set no History. Nil means none.
 	Learn *History
 	// CancelOnShutdown changes what Shutdown does when its context ends: it cancels the remaining runs instead of interrupting them. Their
 	// cleanup nodes are performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue
@@ -41,7 +41,7 @@ type Runner struct {
 	// KeyLimit and KeyRate, have no free slot or token.
 	Limit int
 	Rate  Rate
-	// KeyLimit and KeyRate bound, in the same way, the nodes with the same Key in all runs.
+	// KeyLimit and KeyRate bound all nodes with the same Key, in all runs, in the same way.
 	KeyLimit int
 	KeyRate  Rate
 	// Shared contains bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
@@ -74,7 +74,7 @@ type runnerEntry struct {
 	at    time.Time
 	state runnerState
 
-	inArrived, inEnded, inQueue *list.Element // the elements for this entry in the lists arrived, ended and queue; nil for a list without it
+	inArrived, inEnded, inQueue *list.Element // the entry's elements in the lists arrived, ended and queue; nil if a list does not contain the entry
 }
 
 // runnerState is the state of a run in its Runner.
@@ -164,9 +164,10 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 //
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
 // then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when the run continues, and the
-// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace] are
-// abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do not return. Stop the process before
-// such a run continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the run is not over.
+// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace]
+// are abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do not return. Stop the process
+// before a run with abandoned calls continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the
+// run is not over.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
@@ -883,7 +884,7 @@ func (r *Run) freesKey() bool {
 	return r.leftFor != nil && r.leaving && r.isPutAway()
 }
 
-// hasLeft reports whether a suspended run has ended. If so, only another Run can continue it.
+// hasLeft reports whether a suspended run was left, so that only another Run can continue it.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// pool contains the slots and tokens that the runs of a Runner share, for all runs together, for each group that processes share, and for each
-// key. A run that lacks a slot or a token joins a queue, and is called back when it is its turn. A run outside the queue takes nothing that a run
-// in the queue could use. So a run with many nodes does not take a slot for which another run has waited longer.
+// A pool contains the slots and tokens that the runs of a Runner share: for all runs together, for each key, and for each group in Runner.Shared. A
+// run that lacks a slot or a token joins a queue, and is called back when it is its turn. A run outside the queue takes nothing that a run in the
+// queue could use. So a run with many nodes does not take a slot for which another run has waited longer.
 //
 // mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. So the pool calls back a run on a new goroutine,
 // which does not hold mu.
@@ -51,7 +51,7 @@ type share struct {
 // stake connects one run to a share.
 type stake struct {
 	run   *Run           // the outermost run
-	lines *machine.Slots // the slots of the run or of a run inside it; nodes wait in their queues
+	lines *machine.Slots // the slots of the run or of a run inside it, with the queues of waiting nodes
 	share *share
 	claim *claim // nil unless the run waits
 	index int    // the index in share.stakes
@@ -123,7 +123,7 @@ func (rn *Runner) makePool() (*pool, error) {
 	return p, nil
 }
 
-// setup sets, in the State of a run, the limits that the run shares.
+// setup sets the shared limits in the State of a run.
 func (p *pool) setup(x *machine.SlotSetup, of *Plan) {
 	x.Pool, x.PoolsKeys, x.PoolsAll = &p.mu, p.boundsKeys(), p.whole != nil
 	if p.groups != nil {
@@ -255,7 +255,7 @@ func (k *stake) Take(token bool) {
 	k.Drop()
 }
 
-// GiveBack gives back to the share a token that was not needed if the parameter `token` is true, and a slot otherwise.
+// GiveBack returns a slot to the share or, if the parameter `token` is true, a token that was not needed.
 func (k *stake) GiveBack(token bool) {
 	x := k.share
 	switch {
@@ -345,7 +345,7 @@ func (x *share) next() (c *claim) {
 	return c
 }
 
-// arm sets the timer to the time when the first token is due for which a share in `awaited` waits. It stops the timer if `awaited` is empty.
+// arm sets the timer for the first share in `awaited`, to the time when that share's next token is due. It stops the timer if `awaited` is empty.
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
@@ -442,7 +442,7 @@ func (x *share) isFar() bool {
 	return x.far != nil && (x.limit == 0 || x.taken() < x.limit) && (!x.far.hasSlot(x.taken()) || x.bucketFree() && !x.far.hasToken())
 }
 
-// bound returns the bound for which a claim waits. The caller holds pool.mu.
+// The method `bound` returns the bound because of which the run waits. The caller holds pool.mu.
 func (k *stake) bound() Bound {
 	x := k.share
 	if !x.isFar() {
@@ -508,8 +508,8 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns ends the claims that have their turn, but that the run cannot use now because of its own limits. Then the pool calls back other
-// runs. The caller holds the run's lock and is about to release it.
+// yieldTurns ends the claims whose turn it is, if the run cannot use them now because of its own limits. Then the pool calls back other runs. The
+// caller holds the run's lock and is about to release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
 		return
@@ -565,8 +565,8 @@ func (s *stakes) drop(k *stake) {
 	k.leave()
 }
 
-// leave returns to the pool all slots that the stake holds, and ends the stake's claim. When the last run leaves the share of a limit that
-// processes share, the granter returns the grants to the store.
+// The method `leave` returns the stake's slots to the pool, and ends the stake's claim. When the last run leaves a share whose limit is in a store,
+// the granter returns the grants to the store.
 func (k *stake) leave() {
 	k.share.used -= k.lines.Disconnect()
 	k.share.refs--

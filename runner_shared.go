@@ -22,9 +22,9 @@ import (
 
 // Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches. A
 // grant is a slot or a token that belongs to the Runner until its lease ends. A node stays ready until its Runner has a grant for it, so no attempt
-// and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, according to their
-// needs, and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without runs
-// returns its grants at once, in the background: [Runner.Shutdown] waits for that.
+// and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, but none gets more
+// than it needs, and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without
+// runs returns its grants at once, in the background: [Runner.Shutdown] waits for that.
 //
 // A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then
 // it starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed it for at most one [Lease],
@@ -41,8 +41,8 @@ type Shared struct {
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Groups bounds the nodes of groups: Limit and Rate apply to all nodes whose graph, or a graph around it, declares a group of the same name.
-	// The graph's own Limit and Rate, which may be zero, also apply within its run. CancelOnFailure must not be set.
+	// Groups bounds the members of groups: Limit and Rate apply to all nodes in groups of the same name, in all runs. The Limit and the Rate in the
+	// graph's own declaration of the group, which may be zero, also apply within each run. CancelOnFailure must not be set.
 	Groups []Group
 	// Lease is the time for which the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
 	Lease time.Duration
@@ -69,7 +69,7 @@ const (
 	maxFailPause = 5 * time.Second
 	// grantBatch is the largest number of limits in one call.
 	grantBatch = 500
-	// grantRuns bounds how many of the runs that hold slots of a limit are named in a request.
+	// A request names the runs that hold slots of a limit, but at most grantRuns of them.
 	grantRuns = 5
 	// giveBackTries is the number of times that a Runner which no longer needs its grants tries to return them. After that it lets their lease
 	// expire.
@@ -115,7 +115,7 @@ type far struct {
 
 	asked  bool // whether a request is being made
 	owes   bool // whether a request has failed, so that it is unknown what the store has granted
-	got    bool // whether the last request was granted all tokens, or some slots
+	got    bool // whether the last request got more slots than it kept, or all the tokens that it wanted
 	keeps  int
 	wants  int   // how many tokens are needed, or how many slots in addition to the kept slots
 	retry  int64 // the earliest time of the next request for more slots or tokens
@@ -192,7 +192,7 @@ func (s *Shared) checkGroups() error {
 	return nil
 }
 
-// If `keys` is true, bounds reports whether the nodes of one key have a bound. Otherwise it reports whether all steps together have a bound.
+// If `keys` is true, the method `bounds` reports whether g bounds each key. Otherwise it reports whether g bounds all steps together.
 func (g *granter) bounds(keys bool) bool {
 	switch {
 	case g == nil:
@@ -203,8 +203,8 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText is the greatest length, in bytes, of a Shared.Name. It is also the greatest length of a key or a group's name that becomes part of
-// the name of a limit in the store as it is; limitName replaces a longer one by its digest.
+// maxGrantText is the greatest length, in bytes, of a Shared.Name. It also bounds the length of a key or a group's name in the name of a limit in the
+// store: limitName replaces a longer key or name by its digest.
 const maxGrantText = 200
 
 // extend connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such bound,

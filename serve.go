@@ -18,7 +18,8 @@ import (
 
 // Service describes the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store contains the runs. Serve performs them with [Durable] of this store; a Durable in the options of the Runner or of a Workflow has no effect.
+	// Store contains the runs. Serve performs them with [Durable] of this store. A Durable in the options of the Runner has no effect. A Durable of
+	// another store in the options of a Workflow is refused.
 	Store store.QueueStore
 	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow, whose graphs have the same name:
 	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
@@ -36,15 +37,15 @@ type Service struct {
 	// do not count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If the next backoff, pause, [SuspendUntil] or deadline of
-	// the run ends later than after this time, Serve leaves the run at once. The run continues here or in another process when it is due. Meanwhile
-	// it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve leaves no such run. Serve also keeps
-	// a run if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
+	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If more than this time remains until the end of the run's
+	// next backoff, pause, [SuspendUntil] or deadline, Serve leaves the run at once. The run continues here or in another process when it is due.
+	// Meanwhile it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve leaves no such run.
+	// Serve also keeps a run if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
 	RestAfter time.Duration
-	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin:
-	// the Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored
-	// with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from several
-	// goroutines. It may call Admit for a run again until the run has begun, here or in another process. ctx ends with the lease.
+	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin: the
+	// Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored with the
+	// run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from several goroutines. Until
+	// a run has begun, Serve may call Admit for it again, also in another process. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
 	// Retention determines which ended runs are removed, with their events. If it is empty, none are removed. Each process removes such runs in
 	// batches, at intervals of PruneEvery; a PruneEvery of zero means 1 min. Each process should set the same Retention. Before Serve returns, it
@@ -60,7 +61,7 @@ type Service struct {
 	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
 	// the id and the queue. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow that [Result.Warnings] also contains. These are the
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] contains the same warnings: the
 	// warnings of [Plan.Warnings], except those about triggers; warnings about a Key or a Memo that no option uses, and about times without a unit;
 	// and [ErrGateOutlasts]. OnError is also called once for each setting that has no effect, such as a KeyLimit if no node has a Key. The texts of
 	// these errors contain "warning".
@@ -111,12 +112,12 @@ const (
 // if it dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not among
 // s.Workflows. docs/durable.md describes how runs come to rest, and how Serve retries runs that could not begin.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause. The runs that Serve has begun
-// then continue until Shutdown, since their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns
-// the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a
-// negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The error matches
-// [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the
-// schema; Serve returns this error when the runs that it has begun have ended or are at rest.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause. The runs that Serve has begun then
+// continue until Shutdown, since their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
+// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for an invalid Service, for example without a Store or
+// Workflows, with a negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The
+// error matches [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has
+// migrated the schema; Serve returns this error when the runs that it has begun have ended or are at rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -176,7 +177,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns the number of runs that may begin now, at most `most`.
+// The method `free` returns the number of runs that may begin now, at most `most`.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -482,7 +483,7 @@ func signalOnce(c chan struct{}) {
 	}
 }
 
-// announce registers, in the store, the queues that this process performs. The loop calls `announce` again after a third of the TTL.
+// announce registers the queues of this process in the store. The loop calls `announce` again after a third of the TTL.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -577,7 +578,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and the number of runs that may begin, at most `most`.
+// The method `open` returns the queues of the workflows that have room for more runs, and the number of runs that may begin, at most `most`.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {

@@ -167,8 +167,8 @@ type Status struct {
 	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
 }
 
-// List returns the schedules of the store, including schedules of other processes, in the order of their names. Each has the given numbers of next
-// ticks and latest runs. Inputs is nil for schedules of other processes.
+// List returns the schedules of the store, including schedules of other processes, in the order of their names. Each Status contains at most the
+// given numbers of next ticks and latest runs. Inputs is nil for schedules of other processes.
 func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
 	rows, now, err := s.store.Schedules(ctx)
 	if err != nil {

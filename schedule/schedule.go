@@ -76,7 +76,7 @@ const (
 	LabelTick     = "schedule.tick"    // the time of the tick, in RFC 3339, UTC
 	LabelKind     = "schedule.kind"    // "now" for RunNow and "backfill" for Backfill; other runs do not have this label
 	LabelLeftOut  = "schedule.leftout" // why the run was cancelled: "missed", "overlaps", "paused", "replaced", ...
-	// labelDefinition identifies the definition from which the tick was made.
+	// labelDefinition identifies the definition from which the run was made.
 	labelDefinition = "schedule.definition"
 )
 
@@ -85,7 +85,7 @@ const (
 	kindBackfill = "backfill"
 	// mostMissed bounds how many missed ticks have runs.
 	mostMissed = 1000
-	// noneLate is the StartingDeadline of schedules whose missed ticks do not run.
+	// noneLate is the default StartingDeadline of schedules whose missed ticks do not run.
 	noneLate = time.Minute
 )
 

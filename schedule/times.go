@@ -115,7 +115,8 @@ var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0
 // star reports whether a field begins with a star. As in Vixie cron, a field such as */2 also begins with a star.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
-// weekday returns a day of week as package cron reads an hour: a name becomes its number, and a number loses its leading zeros.
+// weekday rewrites a day of week so that package cron can read it as an hour, see parse: a name becomes its number, and a number loses its leading
+// zeros.
 func weekday(text string) string {
 	if i := slices.Index([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, strings.ToLower(text)); i >= 0 {
 		return strconv.Itoa(i)
@@ -194,7 +195,7 @@ func (t *Times) Next(after time.Time) time.Time {
 	}
 }
 
-// Between yields the ticks at or after one time and before another.
+// Between yields the ticks at or after the time "from" and before the time "before".
 func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for u := t.Next(from.Add(-1)); !u.IsZero() && u.Before(before) && yield(u); {

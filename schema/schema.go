@@ -5,7 +5,7 @@
 //	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
 //
 // A schema is any value whose JSON form is a JSON Schema, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7, 2019-09 and
-// 2020-12 are supported; the default is 2020-12. As the later drafts specify, the keyword format is only an annotation: values are not checked
+// 2020-12 are supported; the default is 2020-12. As the later drafts specify, the keyword "format" is only an annotation: values are not checked
 // against it. Patterns have the syntax of package regexp.
 //
 // Compiled schemas check the JSON form of values, as package json encodes them. Integers of any size are exact. A value without a JSON form is a

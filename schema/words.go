@@ -203,8 +203,7 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole reports whether flatten reports a keyword's error itself. If so, flatten omits the causes of this error, which are errors about parts of
-// the value.
+// isWhole is true for an error that flatten lists instead of the error's causes, which are errors about parts of the value.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:
