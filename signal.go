@@ -32,8 +32,9 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the Mode of the
 // snapshot. Any other option may have another value, which applies from now on. If a limit is now less than the number of running nodes, no node
-// starts until enough nodes have ended. The State hands out the ready gates in this order: first, by Ref, the gates that it had handed out before
-// the snapshot, and of which the host had not reported that they wait or have ended; then all other gates, in the order in which they became ready.
+// starts until enough nodes have ended. The State hands out the ready gates in this order. First are the gates that were handed out before the
+// snapshot, if the host had not reported their wait or their end; they are sorted by Ref. All other gates follow, in the order in which they became
+// ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
 // [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares each node's word with the words of the

@@ -406,8 +406,8 @@ func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 // StopRequest returns the first request to stop the run, like Result.StopRequest, or the zero Request if there was none.
 func (s *Snapshot) StopRequest() Request { return requestOf(orZero(s).file.Asked) }
 
-// Inputs returns the root inputs of the run, with which a [Redrive] repeats its nodes. If the snapshot comes from a file or a store, the values are
-// json.RawMessage, as the run's [Codec] has encoded them.
+// Inputs returns the root inputs of the run. A [Redrive] repeats nodes with these inputs. If the snapshot comes from a file or a store, the values
+// are json.RawMessage, as the run's [Codec] has encoded them.
 func (s *Snapshot) Inputs() map[string]any {
 	inputs := map[string]any{}
 	for name, v := range orZero(s).file.Inputs {
@@ -536,7 +536,7 @@ func (visit visitor) node(n *nodeState, prefix string) {
 	}
 }
 
-// past visits the values of an earlier iteration.
+// The method `past` visits the values of an earlier iteration.
 func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 	of := nodeState{ID: n.ID, Inside: in}
 	visit.node(&of, prefix)
@@ -553,7 +553,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 	return prefix + n.ID + "/"
 }
 
-// clone returns a copy. Data that eachValue and renderErrors change is not shared with the original.
+// clone returns a copy. It shares nothing with the original that eachValue or renderErrors changes.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
@@ -604,7 +604,7 @@ func clonePtr[T any](p *T) *T {
 	return &c
 }
 
-// encoded returns the file with all values encoded and all errors as text.
+// The method `encoded` returns the file with all values encoded and all errors as text.
 func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
 	err := file.eachValue(encoder(codec))
@@ -703,10 +703,10 @@ func decoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
-// Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's plan, see [Plan.Hash]; otherwise
-// the error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be as in the run, and
-// [AllowGraphChange]. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded]
-// if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls no step.
+// Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's plan, see [Plan.Hash]; otherwise the
+// error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be as in the run, and [AllowGraphChange]. If
+// the run failed or was cancelled, Result returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has not ended, and
+// [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls no step.
 //
 // The Result is the same as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until the
 // end of the last attempt. If the snapshot comes from a file, expanded nodes have no nested Results.

@@ -25,11 +25,11 @@ const (
 	// [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
 	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. For example, a payment was refunded because the goods
-	// could not be sent. A redrive would now send the goods although the money was returned. Without this mode such a redrive or fork is refused:
-	// the error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because
-	// of a catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for
-	// the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, even
-	// if the handler is named, and even if it is in a composite that begins again. It is also refused if it repeats a handled failure and keeps the
+	// could not be sent. A redrive would now send the goods although the money was returned. Without this mode such a redrive or fork is refused: the
+	// error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because of a
+	// catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
+	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. Without this mode a redrive is refused if it repeats a
+	// handler, even a named handler or a handler in a composite that begins again. It is also refused if it repeats a handled failure and keeps the
 	// handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of
 	// older versions of kahn have no record of what a boundary has asked. In such a run a boundary counts as having asked about all nodes that it
 	// follows.
@@ -107,9 +107,9 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if `all` is set, the nodes that failed or
-// were stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. The parameter `ended` is true if the
-// composite around the nodes has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named nodes, undone nodes and, if `all` is set, the nodes that
+// failed or were stopped. It adds the nodes that follow these nodes, see spread. The paths of the graph's nodes begin with prefix, which is empty for
+// the outermost graph. The parameter `ended` is true if the composite around the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -266,7 +266,7 @@ func undecided(list []string, nodes []nodeState, prefix string) []string {
 	return list
 }
 
-// refuseUndecided returns an error if it is unknown for at least one node whether the node is undone.
+// refuseUndecided returns an error if the function `undecided` finds a node.
 func refuseUndecided(nodes []nodeState) error {
 	list := undecided(nil, nodes, "")
 	if len(list) == 0 {
@@ -585,7 +585,7 @@ func (a *again) paths(list []string, nodes []nodeState, prefix string) []string 
 	return list
 }
 
-// repeated appends the paths of the nodes that will run again in a graph that the step has not yet returned again.
+// The method `repeated` appends the paths of nodes inside an expanded node whose graph is not known yet: these nodes will run again.
 func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
 	for _, name := range d.Names {
 		list = append(list, prefix+name)
@@ -604,8 +604,8 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take removes the nodes that begin again from the nodes of a snapshot. Composites that continue inside get the status running. The parameter
-// `epoch` is the number of the epoch that ends.
+// The method `take` divides the nodes of a snapshot: nodes that begin again are dropped, and all other nodes are kept. Composites that continue
+// inside get the status running. The parameter `epoch` is the number of the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)
@@ -678,7 +678,7 @@ type repair struct {
 	hand   bool
 	by     *Request
 	paths  []string // the paths of the nodes found
-	around []string // the paths of expanded nodes around these nodes, whose steps are called again for their graphs
+	around []string // the paths of the expanded nodes around these nodes; the steps of the expanded nodes are called again for their graphs
 }
 
 // repairs finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
@@ -737,13 +737,13 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old
-// run's inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes inside
-// it keep their results under two conditions. The node completed, was skipped or was superseded, and its declaration, its in-edges and the nodes
-// inside it are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a node that
-// runs. Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded
-// node keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
-// [Plan.Hash], so name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old run's
+// inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes inside it keep
+// their results if the node completed, was skipped or was superseded, if none of these nodes was undone, and if the node's declaration, its in-edges
+// and the nodes inside it are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a
+// node that runs. Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an
+// expanded node keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared,
+// see [Plan.Hash], so name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
 //
 // Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
 // transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches

@@ -530,8 +530,8 @@ func (h *held) accept(ref machine.Ref) {
 	h.accepted[ref] = true
 }
 
-// late returns an error for a signal if the deadline of the node's wait has passed. The deadline may pass before the run is continued, or while
-// the node's graph is not known.
+// The method `late` returns an error for a signal if the deadline of the node's wait has passed. The deadline may pass before the run is continued,
+// or while the node's graph is not known.
 func (n *nodeState) late(name string, now time.Time) error {
 	if n.Status != Suspended || n.Wait == nil || n.Wait.Deadline.IsZero() || n.Wait.Deadline.After(now) {
 		return nil
@@ -762,8 +762,8 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 	}
 }
 
-// name adds a node under a name. If another node has the name, it keeps the name, unless the graph with that node is known again or both nodes are
-// inside the same expanded node of a continuing run.
+// The method `name` adds a node under a name. If another node already has the name, the new node takes the name only in two cases: the graph with the
+// other node is known again, or both nodes are inside the same expanded node of a continuing run.
 func (k keptNodes) name(name string, x *keptNode) {
 	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
 		k[name] = x

@@ -14,11 +14,11 @@ import (
 )
 
 // Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay unchanged. Waiting nodes keep waiting unless
-// [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready; the states of
-// all other nodes follow from these. A node that had a running attempt is attempted again: steps are called at least once, and
+// [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready. The states of the
+// remaining nodes are computed from all these states. A node that had a running attempt is attempted again: steps are called at least once, and
 // [Step.IdempotencyKey] is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices
-// continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout].
-// [Snapshot.Result] reads a snapshot of a run that has ended.
+// continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout]. [Snapshot.Result]
+// reads a snapshot of a run that has ended.
 //
 // The graph must be the graph of the snapshot, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
 // [AllowGraphChange] is given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can
@@ -34,10 +34,10 @@ func Resume(s *Snapshot) Option {
 }
 
 // Redrive reruns the named nodes and all their descendants, as a new epoch of the run. If no nodes are named, it reruns all nodes that failed, were
-// aborted or were cancelled, and their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped.
-// All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards and conditions are evaluated
-// again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside,
-// unless [Anew] is given: see docs/errors.md.
+// aborted or were cancelled, and their descendants. Nodes that were undone rerun, too. With [KeepDescendants] it reruns only the descendants that
+// neither completed nor were skipped. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1,
+// guards and conditions are evaluated again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration
+// "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
 //
 // If s is nil, Redrive reruns the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
 // first transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names who
@@ -582,8 +582,8 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 // maxStored is the greatest value of the counters in a snapshot. A run that continues can count further from this value without an overflow.
 const maxStored = 1 << 30
 
-// sound reports whether the state of a node is consistent enough to make the node's word from it. It may be inconsistent, since other programs may
-// have written the file.
+// The method `sound` reports whether the state of a node is consistent enough to make the node's word from it. It may be inconsistent, since other
+// programs may have written the file.
 func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -666,7 +666,7 @@ func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
 
-// each calls f for h and for the nested runs that continue, the outermost first.
+// The method `each` calls f for h and for the nested runs that continue, the outermost first.
 func (h *held) each(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {

@@ -255,7 +255,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
-	if c := x.comp.child; n.Inside != nil && c != nil { // the nested run of a composite that runs concludes again when the run is resumed
+	if c := x.comp.child; n.Inside != nil && c != nil { // the composite runs, so its nested run will get a verdict again when the run is resumed
 		n.Inside.Whole = c.undo != nil && c.undo.whole
 	}
 }
@@ -267,7 +267,7 @@ func (comp *composite) state() *insideState {
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
-	// An earlier iteration may have nodes to undo even if the current one has none, since it may have expanded a node.
+	// An earlier iteration may have nodes to undo even if the current one has none, since the earlier iteration may have expanded a node.
 	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil {
 		in.Undoing = c.undo.status
 	}
@@ -299,7 +299,7 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
-// pastStates returns, for a loop with nodes that may have to be undone, the iterations before the given one, including their nodes.
+// pastStates returns the iterations of a loop before the given one, with their nodes. It is needed for a loop with nodes that may have to be undone.
 func (x *extra) pastStates(before int) (list []insideState) {
 	if x.kept != nil {
 		return x.kept.Inside.Past
@@ -511,8 +511,8 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes the effects of a handler: begin another run, or give DespiteHandlers to run the failed nodes again anyway", ErrHandlers, b.String())
 }
 
-// handled appends the handlers because of which a redrive or a fork is refused, at every depth: see DespiteHandlers. If `before` is set, the fork
-// keeps the result of an ancestor of a composite around these nodes.
+// The method `handled` appends the handlers, at every depth, that are a reason to refuse a redrive or a fork: see DespiteHandlers. If `before` is
+// set, a composite around these nodes has an ancestor whose result the fork keeps.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -568,8 +568,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside adds to the list the nodes inside a composite that have handled failures. The caller calls it for composites that run again as
-// a whole.
+// handledInside appends the nodes that have handled failures inside a composite. The composite runs again as a whole.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list
@@ -622,15 +621,15 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. The second result contains the nodes by
-// Ref.
+// The method `answers` returns the failures that each completed node has handled, by the completed node's Ref; nil if no node failed or was stopped.
+// The second result contains the nodes by Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
 		return nil, at
 	}
 	answers = make([][]machine.Ref, len(p.names))
-	branch := make([][]machine.Ref, len(p.names)) // for a node that ran only on branches that boundaries took because of failures: these failures
+	branch := make([][]machine.Ref, len(p.names)) // the failures because of which boundaries took branches, for a node that ran only on such branches
 	for i := range at {                           // predecessors precede their followers
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {

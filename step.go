@@ -428,10 +428,10 @@ func (s *Step) UpstreamAll() map[string]any {
 	return m
 }
 
-// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled. For a map that completed although some of its items
-// failed, it returns the [*MapError] that lists them. For any other predecessor it returns nil. If the node is not an ancestor of this node, the
-// error matches [ErrNotAncestor] and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by
-// [NewStep], UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
+// UpstreamErr returns the error of an ancestor that failed, was aborted or was cancelled. For a map that completed although some of its items failed,
+// it returns the [*MapError] that lists them. For any other ancestor it returns nil. If the named node is not an ancestor, the error matches
+// [ErrNotAncestor] and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by [NewStep],
+// UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if c := s.given(); c != nil {
@@ -633,7 +633,7 @@ func (s *Step) live() *liveContext {
 	return nil
 }
 
-// ended returns the cause with which the attempt's context ended, or nil if the context has not ended.
+// The method `ended` returns the cause with which the attempt's context ended, or nil if the context has not ended.
 func (s *Step) ended() *stopCause {
 	switch s.state.Load() {
 	case stepActive:
@@ -686,8 +686,8 @@ func (s *Step) newLive() *liveContext {
 	return &c.liveContext
 }
 
-// returned ends the attempt's context because its step has returned, unless the context has already ended. It drops the live context, since the
-// Result keeps the Step and would also keep the context. The caller does not hold the run's lock.
+// The method `returned` ends the attempt's context because the step has returned, unless the context has already ended. It drops the live context,
+// since the Result keeps the Step and would also keep the context. The caller does not hold the run's lock.
 func (s *Step) returned() {
 	first := s.state.CompareAndSwap(stepActive, stepReturned)
 	x := s.ctx.Load()

@@ -22,8 +22,8 @@ import (
 // In JSON, values have the form that Codec gives them. Errors keep their texts and the sentinel errors that they match; errors of failed
 // predecessors also keep their fields.
 type Call struct {
-	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of Step's methods of
-	// these names. If IdempotencyKey is empty, Step.IdempotencyKey makes the key of RunID and Path.
+	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of Step's methods of these
+	// names. If IdempotencyKey is empty, Step.IdempotencyKey computes the key from RunID and Path.
 	RunID          string        `json:"run_id,omitempty"`
 	ID             string        `json:"id,omitempty"`
 	Path           string        `json:"path,omitempty"`
@@ -227,7 +227,7 @@ func (s *Step) CallWithoutView() Call {
 	return c
 }
 
-// nodes lists the nodes about which the Call has data, in order.
+// The method `nodes` returns the sorted ids of the nodes about which the Call has data.
 func (c *Call) nodes() []string {
 	ids := slices.Collect(maps.Keys(c.View.Nodes))
 	for _, p := range c.Predecessors {
@@ -375,7 +375,7 @@ type values struct {
 	err   error
 }
 
-// failed records the error of a field, if there is one. If name is not empty, it names the part of the field that has the error.
+// The method `failed` records the error of a field, if there is an error. If `name` is not empty, it names the part of the field that has the error.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -427,7 +427,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors returns a copy of x with a codec that can encode any error: the codec of x if it is a Types, otherwise a nil Types.
+// The method `errors` returns a copy of x with a codec that can encode any error: the codec of x if it is a Types, otherwise a nil Types.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:

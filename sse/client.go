@@ -49,8 +49,9 @@ const (
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
 // ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor. To continue,
 // reset the state and read Events(ctx, First-1). The error is a [*StatusError] if the server rejects the request, and a [*LostError] if events are
-// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt.
-// After any other error the client connects again.
+// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt. The
+// sequence also ends if the client cannot use the URL or the response, for example because an event exceeds MaxBytes. After any other error the
+// client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {

@@ -223,7 +223,7 @@ type next struct {
 	err    error           // why there are no further events
 }
 
-// after returns the next action of a stream that has read the events up to the given id.
+// The method `after` returns the next action of a stream that has read the events up to the given id.
 func (f *feed) after(id uint64) next {
 	f.mu.Lock()
 	defer f.mu.Unlock()

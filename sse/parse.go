@@ -11,7 +11,7 @@ import (
 
 // message is one block of an event stream. It has an id or data.
 type message struct {
-	// id is the id of this block, or of the last block before it that has one.
+	// id is the id of this block, or of the last block before it that has an id.
 	id    string
 	event string // "" if the block has no event field
 	// data is valid until the next call of parser.next. A block without data is not an event, and only sets the id. hasData distinguishes such a

@@ -27,7 +27,7 @@ type segment struct {
 
 const (
 	segmentEvents = 64
-	// keptSegments bounds the bytes of segments that are kept for clients that read at the same time, however long the log is.
+	// keptSegments bounds the bytes of encoded segments that are kept, however long the log is.
 	keptSegments = 1 << 20
 )
 

@@ -26,9 +26,9 @@
 //	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
 //		events.addEventListener(end, () => events.close())
 //
-// An EventSource reconnects whenever a stream ends. If the page does not close the EventSource, it reconnects after the run's last event, gets
-// status 204, and stops. Do not put afterEventId into the URL of an EventSource, since the browser would send the parameter on every reconnection,
-// and it would override the browser's own cursor.
+// An EventSource reconnects whenever a stream ends. If the page does not close its EventSource, the EventSource reconnects after the run's last
+// event, gets status 204, and stops. Do not put afterEventId into the URL of an EventSource, since the browser would send the parameter on every
+// reconnection, and it would override the browser's own cursor.
 //
 // The first event after a pause is sent at once. Events in quick succession are sent together, with a delay of at most 20 ms.
 //
@@ -66,7 +66,7 @@
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// If `more` is true, the next page already has events. A page holds some hundred kilobytes. A withheld event has only its eventId.
+// If `more` is true, the next page already has events. A page holds a few hundred kilobytes. A withheld event has only its eventId.
 package sse
 
 import (

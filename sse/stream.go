@@ -18,7 +18,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	last uint64      // the client's cursor after everything that was written
+	last uint64      // the id of the last event that was written or, before the first event, the client's cursor
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
@@ -68,7 +68,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source until the source ends, and then returns nil. It does not send errors to the client, since the client
+// follow writes the events of a source. It returns nil if the source ends without an error. It does not send errors to the client, since the client
 // reconnects, and then either misses nothing or gets the error.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
