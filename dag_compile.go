@@ -108,7 +108,7 @@ type compiler struct {
 	subs   map[int32]*Plan // by declaration index: the plan of a composite; nil for a graph that does not compile
 	isItem bool            // whether the graph represents an item of a map
 
-	isPruned bool // whether the graph is the part of another graph to which a trigger leads
+	isPruned bool // whether the graph is pruned: it is only a part of another graph, and a trigger leads to this part
 	broken   bool // whether ids, edges or join rules have problems, so that the nodes cannot be numbered
 
 	names  []string         // by declaration index: the ids of the nodes
@@ -137,8 +137,8 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// The function `named` returns an error message if a required name is empty or already used. The parameter `what` is the name of the list
-// in the message, and `number` is the position of the required name in the list, from 1.
+// The function `named` returns an error message if a required name is empty or already used. In the message, `what` is the word for an item of
+// the list, such as "port", and `number` is the position of the name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -267,8 +267,8 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut is called before the compiler omits edge i of the graph. The first call creates c.origin, since from then on the compiler's edges have
-// numbers other than the graph's.
+// leaveOut is called before the compiler omits edge i of the graph. The first call creates c.origin, since from then on an edge of the compiler and
+// the same edge of the graph have different numbers.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return
@@ -279,7 +279,7 @@ func (c *compiler) leaveOut(i int) {
 	}
 }
 
-// declaredEdge returns the index, in the edges of the graph, of the compiler's edge e.
+// declaredEdge returns the index in c.g.edges for the index e in c.edges.
 func (c *compiler) declaredEdge(e int32) int {
 	if c.origin == nil {
 		return int(e)
@@ -639,8 +639,8 @@ type Problem struct {
 	// Node is the id of the node; in problems from [Mux.Check] it is the path. It is empty if an edge or the whole
 	// graph has the problem.
 	Node string
-	// Edge is the number, counted from 1, of the edge in the Edges of its graph, or 0. For a cycle, it is the highest of the
-	// numbers of its edges: this edge closes the cycle.
+	// Edge is the number of the edge in the Edges of its graph, counted from 1, or 0. For a cycle, it is the number of the
+	// edge that closes the cycle: of the cycle's edges, this edge has the highest number.
 	Edge int
 	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
 	// several fields together have the problem. Indices in Field begin at 0.
@@ -804,7 +804,7 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	return hint{didYouMean(written, choices), meant}
 }
 
-// These texts are parts of the keys under which a store keeps records. No id contains them, see checkIDs.
+// These texts are parts of the keys under which a store keeps records. checkIDs rejects ids that end with undoMark or contain tryMark.
 const (
 	undoMark = "#undo" // ends the key of the record of a compensation
 	tryMark  = "#try"  // precedes the number of an attempt

@@ -378,7 +378,7 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 }
 
 // bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. When bindInputs
-// returns, the net lacks only the order in which ready nodes start and the groups, which the methods `schedule` and `group` add.
+// returns, the net lacks only two things: the method `schedule` adds the order in which ready nodes start, and the method `group` adds the groups.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -558,7 +558,8 @@ func (n *node) ownStep() bool {
 	return n.Sub == nil && n.Loop == nil && n.Test == nil && n.Kind != KindTrigger && (n.Kind != KindGate || n.Do != nil)
 }
 
-// nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used several times is compiled once.
+// nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used several times with the same inherited settings is
+// compiled once.
 type nesting struct {
 	within []*Graph              // the graphs that are being compiled: each is a sub-graph of the previous graph
 	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
@@ -793,8 +794,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups records, for each group that graphs of composites name but do not declare, these composites. For the outermost graph, wrong reports
-// whether this graph does not declare one of these groups either; checkMembers then reports that group as a problem.
+// nestGroups finds the groups that the graphs of composites name but do not declare. For each such group it records these composites. For the
+// outermost graph, wrong reports whether this graph does not declare one of these groups either; checkMembers then reports that group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

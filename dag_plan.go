@@ -78,7 +78,7 @@ type Plan struct {
 	*shared
 }
 
-// planBlock is the memory of a plan and of what it points to, in one allocation.
+// planBlock holds a plan, its shared data and its force, so that one allocation is enough for all three.
 type planBlock struct {
 	Plan
 	own   shared
@@ -255,9 +255,9 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // yields the implicit edges into the end node.
 //
 // side is true for a side edge. A side edge delivers data only, because otherwise a label or a catch edge of its target would have no effect: see
-// [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false, even for a plain edge that counts
-// in some runs only. Such a plain edge makes its target run in one case: all sources of the target's labelled and catch edges were skipped because
-// their branches were not taken. The value of side follows from the graph, so documents, hashes and snapshots do not contain it.
+// [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false. But some of these edges make their
+// target run in one case only: all sources of the target's labelled and catch edges were skipped because their branches were not taken. The value of
+// side follows from the graph, so documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -595,10 +595,10 @@ func (p *Plan) Hash() string {
 	return h.whole
 }
 
-// hashes are the hash of a plan and of each of its nodes, by Ref.
+// hashes holds the hash of a plan and the hashes of its nodes.
 type hashes struct {
 	whole string
-	nodes []string
+	nodes []string // by Ref
 }
 
 // nodeHash returns the hash of a node, or "" if the plan has not been hashed.
@@ -644,7 +644,7 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// nodeHashed and edgeHashed list the struct fields that a hash covers: all fields of a Node except those named here, and all fields of an Edge. After
+// nodeHashed and edgeHashed list the struct fields that a hash covers: all fields of a Node except the fields named here, and all fields of an Edge. After
 // and In are empty in a plan, and Sub has its own plan with its own hash. Plan.Hash documents the other omitted fields.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",

@@ -6,7 +6,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file has the warnings about how values reach nodes: values that are lost, values that may be missing, and nodes that run in two cases.
+// This file has the warnings about edges and values: values that are lost, values that may be missing, and nodes that run whether another node
+// succeeds or fails.
 
 // checkMerges warns of a parameter that several nodes deliver and that has no merge strategy: all values but the last would be lost. It counts only
 // nodes that run unless something fails. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only
@@ -129,7 +130,7 @@ func (c *compiler) checkAbsences() {
 	}
 }
 
-// alwaysDelivers reports whether an edge has a Default, or its target runs only if the edge delivers.
+// alwaysDelivers reports whether an edge has a Default or is not data-only. checkAbsences does not warn about such an edge.
 func (c *compiler) alwaysDelivers(i int32) bool {
 	return c.n.Edge(i).Flags&machine.EdgeData == 0 || c.p.termsOf(i).Default != nil
 }

@@ -111,14 +111,14 @@
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. A run that is about to end failed, cancelled or timed out undoes its nodes. The undoing begins
-// when all nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a node
-// that completed. It is also called for a node that began and failed or was stopped, because such a node may have had an effect. It is not called
-// if the step of such a node returned [NoEffect]. The successors of a node are undone before the node; independent nodes are undone at the same
-// time. A run whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a
-// compensation, but a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed].
-// If the run has a store and its process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes
-// again, under another [Step.IdempotencyKey].
+// Node.Compensate undoes the effects of its node. A run undoes its nodes if its status is about to become failed, cancelled or timed out. The undoing
+// begins when all nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a
+// node that completed. It is also called for a node that began and failed or was stopped, because such a node may have had an effect. It is not
+// called if the step of such a node returned [NoEffect]. The successors of a node are undone before the node; independent nodes are undone at the
+// same time. A run whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a
+// compensation, but a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If
+// the run has a store and its process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again,
+// under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //

@@ -45,7 +45,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		return
 	}
 	seen := make([]bool, len(r.fields))
-	var meant []string // fields that authors of unknown fields probably meant
+	var meant []string // for unknown fields: the fields that the author probably meant
 	for i := range v.Items {
 		item := &v.Items[i]
 		f := r.find(item.Key)
@@ -129,7 +129,7 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 	return meant
 }
 
-// explain is called with a value that the reader of the format has rejected. If the reason is that YAML readers disagree about v, and
+// explain is called with a value v that the reader of the format has rejected. If the reason is that YAML readers disagree about v, and
 // the field expects a boolean or a number, explain returns a copy of v whose message says what to write. Otherwise it returns v.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Nodes of these kinds compute their output by an expression. The engine evaluates the expression as it does the test of a condition.
-// But unlike a condition, such a node is blocked by a failed predecessor.
+// Nodes of these kinds compute their output by an expression. The engine evaluates the expression like the test of a condition.
+// But a failed predecessor blocks such a node, and does not block a condition.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values

@@ -27,7 +27,8 @@ type Limits struct {
 // maxDepth is the depth that this package itself can handle.
 const maxDepth = 10_000
 
-// Resolved returns the limits with all defaults filled in and "no limit" as the largest int. The readers of other formats call it.
+// Resolved returns the limits with all defaults filled in. "No limit" becomes the largest int, and 10,000 for Depth. The readers of other formats
+// call Resolved.
 func (l Limits) Resolved() Limits {
 	for _, f := range []struct {
 		limit *int

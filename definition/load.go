@@ -24,9 +24,9 @@ type Loader struct {
 	File string
 	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
-	// Kinds are the kinds of nodes that the host performs, by name. If Kinds is not nil, any other kind is a problem. If Prepare sets
-	// the Schemas of the graph, a config that violates the schema of its kind is a problem, too. If Kinds is nil, every kind is
-	// accepted.
+	// Kinds are the kinds of nodes that the host performs, by name. If Kinds is not nil, any other kind is a problem, except the kinds with
+	// a meaning of their own, such as [kahn.KindGate]. If Prepare sets the Schemas of the graph, a config that violates the schema of its
+	// kind is a problem, too. If Kinds is nil, every kind is accepted.
 	Kinds map[string]Kind
 	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. If the document has problems,
 	// Prepare gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
@@ -45,7 +45,7 @@ type Document struct {
 	// Schedule says when runs of the graph begin; nil if the document does not say.
 	Schedule *Schedule
 	// Aliases are the uses of names that other engines have, such as the cause provider_error. Each Problem has the place of such a
-	// name. Its Suggestion is this package's name, which [Encode] writes.
+	// name. Its Suggestion has the names that [Encode] writes instead, separated by commas.
 	Aliases []*Problem
 }
 

@@ -10,8 +10,8 @@ import (
 const lineWidth = 100
 
 // appendValue appends the JSON text of a value that begins at the given column. indent is the indentation of the line,
-// in levels. A list or an object is written on one line if it fits there and nests at most one level deep; otherwise
-// each item gets a line.
+// in levels. A list or an object is written on one line if it fits there and the lists and objects in it contain no
+// others, except empty ones. Otherwise each item gets a line.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
 	if !nests(v, 2) {
 		line := appendLine(nil, v)
@@ -34,7 +34,8 @@ func appendValue(b []byte, v *Value, indent, column int) []byte {
 
 var brackets = [...]string{List: "[]", Object: "{}"}
 
-// nests reports whether a value nests deeper than the given levels.
+// nests reports whether a value has more than the given number of levels of lists and objects. The value itself is the
+// first level. Empty lists and objects do not count.
 func nests(v *Value, levels int) bool {
 	if len(v.Items) > 0 && levels == 0 {
 		return true

@@ -4,8 +4,8 @@
 //	doc, err := definition.Loader{Parse: importer.Parse, File: "flow.json"}.Load(data)
 //	text, err := definition.Encode(doc.Graph) // the same workflow, as package definition spells it
 //
-// Every unknown field outside the configs of the host's kinds is reported as a [*definition.Problem] with path, position and
-// suggestion. A construct without an equivalent is reported with the reason (definition.ErrUnsupported). Problems that the
+// Every unknown field is reported as a [*definition.Problem] with path, position and suggestion, except in the configs of kinds that the
+// host performs. A construct without an equivalent is reported with the reason (definition.ErrUnsupported). Problems that the
 // [definition.Loader] finds later have the position in the original text, and the path in the converted document.
 //
 // # Steps
@@ -30,8 +30,8 @@
 //
 // This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
 // kind of the node, and the tool's other fields become the config. A step without a tool becomes a node with an empty graph: the step
-// only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it. The
-// end node also runs after a failure; the run then fails.
+// only leads to other steps. The values of the "workload" become inputs with defaults. If a step fails, the steps that follow it do not
+// run. The end node also runs after a failure; the run then fails.
 //
 //   - A transition with a condition goes through a condition node, such as "a.b?" between a and b. All transitions whose
 //     conditions are true are taken.

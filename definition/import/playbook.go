@@ -252,7 +252,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // by the id of a condition without a number: how many numbers were tried
+	numbers := map[string]int{} // how many numbers were tried, by the id of a condition before a number was added to the id
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed
@@ -302,7 +302,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 	return nodes, edges
 }
 
-// conditionID returns the id of a transition's condition. A number makes it unique.
+// conditionID returns the id of a transition's condition. If another node has the id already, a number makes the id unique.
 func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	first := t.from + "." + t.to + "?"
 	id := first

@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// A mistake is a common reason why a text is not YAML, recognized by the parser's message.
+// A mistake is a common reason why a text is not YAML. The method `explain` recognizes it by the parser's message and by
+// the text.
 type mistake struct {
 	// said is a part of the parser's message. Empty: any message.
 	said string
@@ -195,8 +196,8 @@ func valueOf(before, rest string) string {
 	return rest
 }
 
-// explain sets a problem's message, place and path from a mistake that it recognizes. Otherwise it puts words of this package before the
-// parser's message.
+// explain sets the path of a problem. If it recognizes a mistake, it also sets the problem's message, suggestion and place. Otherwise it puts words
+// of this package before the parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is not YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // at most the last line, since the parser may point past the text
@@ -263,7 +264,7 @@ func (l *lines) line(n int) string {
 	return text
 }
 
-// previous returns the last line before the given one that is neither empty nor a comment, or 0.
+// previous returns the number of the last line before the given line, not counting empty lines and comments. It returns 0 if there is no such line.
 func (l *lines) previous(line int) int {
 	for line--; line > 0; line-- {
 		if text := strings.TrimSpace(l.line(line)); text != "" && text[0] != '#' {

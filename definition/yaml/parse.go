@@ -14,7 +14,8 @@ import (
 )
 
 // parse reads a text into a tree. A syntax error becomes the Problem of an empty tree. Any other problem becomes the
-// Problem of its value, so that the decoder reports it with its path. The limits must be resolved.
+// Problem of the value that it is about, so that the decoder reports the problem with the path of this value. The limits
+// must be resolved.
 func parse(text string, limits definition.Limits) *definition.Value {
 	if p := checkText(text); p != nil {
 		return &definition.Value{Problem: p}
