@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin. While the run is being left (see Leave), no step may begin, and no mock of a
-// gate or of a composite may begin. While the run undoes its nodes, no new node may begin.
+// heldInline reports whether a check or an inline node must not begin. Like steps, mocks of gates and composites must not begin while the run is
+// being left (see Leave). While the run undoes its nodes, no new node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended

@@ -16,7 +16,7 @@ const (
 	DeliverNothing Delivery = iota
 	DeliverOutput           // the source's output, or the part of it that the edge's key selects
 	DeliverError            // the source's error, delivered by a catch edge or an always edge
-	DeliverDefault          // the target runs with defaults, and the source failed or was skipped: the edge's Default, else the target's Default, else ""
+	DeliverDefault          // the edge's Default, else the target's Default, else "": the target runs with defaults, and the source failed or was skipped
 )
 
 // String returns "nothing", "output", "error" or "default".

@@ -161,8 +161,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue adds a node that lacks a slot or a token of group g to its bunch. If neither the bunch nor its throng waits in a line yet, one of the
-// two joins the line of g. The caller then offers slots that may be free, see passOn.
+// enqueue adds a node to its bunch, because the node lacks a slot or a token of group g. If neither the bunch nor its throng waits in a line yet, one
+// of the two joins the line of g. The caller then offers slots that may be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)

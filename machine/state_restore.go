@@ -273,9 +273,9 @@ func (s *Locked) KeepUndo(r Ref) bool {
 	return true
 }
 
-// Moment returns a number for the last point near the end of the run at which the State asked its host whether nodes must be undone. KeepMoment
-// restores it, so that a restored State does not ask again. While nodes are being undone, Moment returns 0: the restored State asks again,
-// and its host begins the undoing again.
+// Moment returns a number for a moment near the end of the run (see the type moment): the last moment at which the State has asked its host whether
+// nodes must be undone. KeepMoment restores this moment, so that a restored State does not ask again. While nodes are being undone, Moment returns 0:
+// the restored State asks again, and its host begins the undoing again.
 func (s *Locked) Moment() uint8 {
 	if s.undo == nil || s.undo.holds {
 		return 0
@@ -305,7 +305,7 @@ type Tokens struct {
 	Due   *int64 `json:"due,omitempty"` // when the next token falls due, if a node has waited for it
 }
 
-// TokensLeft returns the contents of the buckets that are not new, in the order of groups. Runs of a tree may return buckets that they share.
+// TokensLeft returns the contents of the buckets that are not new, in the order of groups. If runs of a tree share a bucket, each may return it.
 func (s *Locked) TokensLeft() (list []Tokens) {
 	for g := range s.limits.groups {
 		if t, ok := s.TokensOf(s.limits.groups[g].Slots); ok {
@@ -320,7 +320,7 @@ func (s *Locked) TokensLeft() (list []Tokens) {
 	return list
 }
 
-// TokensOf returns the contents of the bucket of slots. ok is false if they have no bucket, or a new one.
+// TokensOf returns the contents of the bucket of x. ok is false if x has no bucket, or a new one.
 func (s *Locked) TokensOf(x *Slots) (t Tokens, ok bool) {
 	if x == nil || x.bucket == nil {
 		return t, false
@@ -351,8 +351,8 @@ func (s *Locked) keepTokens(x *Slots, t *Tokens) {
 	}
 }
 
-// KeepKey restores the contents of the bucket of a key, which the runs of a tree share. If x, the slots of the key, is nil, because no restored run has
-// a node with the key, KeepKey makes the slots. It returns the slots. The State must use rates.
+// KeepKey restores the bucket of a key, which the runs of a tree share. The parameter x has the slots of the key. If no restored run has a node with
+// the key, x is nil, and KeepKey makes the slots. It returns the slots. The State must use rates.
 func (s *Locked) KeepKey(x *Slots, t *Tokens, setup *SlotSetup) *Slots {
 	if x == nil {
 		x = newSlots(Bound{Limit: setup.KeyLimit, Rate: setup.KeyRate, Key: true})
@@ -361,7 +361,7 @@ func (s *Locked) KeepKey(x *Slots, t *Tokens, setup *SlotSetup) *Slots {
 	return x
 }
 
-// Line is the part of a run in the line for the slots or the tokens of a group. Key is the late key of the group, see Tokens.
+// Line contains the nodes of one run that wait in line for the slots or the tokens of a group. Key is the late key of the group, see Tokens.
 type Line struct {
 	Group   int32
 	Key     string

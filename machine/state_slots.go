@@ -596,7 +596,7 @@ type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
 	Token  bool  // the node lacks a token, not a slot
-	Shared bool  // other runs share the slots, and only the coordinator knows which
+	Shared bool  // other runs share the slots; only the coordinator knows these runs
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
 }
 
@@ -660,7 +660,7 @@ func (s *Locked) Pooled() bool { return s.limits.pool != nil }
 // LockPool locks the limits that the run shares with other runs, and returns the function that unlocks them.
 func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 
-// LeavePool makes the run no longer share limits with other runs.
+// LeavePool ends the sharing of limits with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
 // Connect makes the slots part of a limit that other runs use, too. The parameter `to` is the run's access to that limit.

@@ -90,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	// The loop above has decremented s.pending, because resume calls count. Compute it anew.
+	// The loop above has decremented s.pending, because the method `resume` calls `count`. Compute it anew.
 	if s.pending = 0; s.waves && s.tier < p.TierCount() {
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// AbortNode aborts a node at once, even a running node, whose later outcome is stale. The parameter kind is a cause for which the engine aborts
+// AbortNode aborts a node at once, even a running node, whose later outcome is stale. The parameter `kind` is a cause for which the engine aborts
 // nodes, such as CauseAbortAll. The error matches [ErrBadValue] if it is any other cause, and [ErrUnknownNode] if r is outside the plan. It matches
 // [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {

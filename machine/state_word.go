@@ -68,10 +68,10 @@ const (
 	wordCount       = 1<<32 - 1
 	statusShift     = 32
 	seenShift       = 36
-	WordBypass      = 1 << 40 // the node, or a source of its in-edges, was skipped, but not because of a branch not taken
+	WordBypass      = 1 << 40 // the node, or a source of its in-edges, was skipped for a reason other than a branch not taken
 	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
 	WordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
-	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
+	WordChecking    = 1 << 43 // the join is satisfied, and the node waits for the verdict of its check
 	WordReached     = 1 << 44 // the node was Ready at some time
 	WordStopping    = 1 << 45 // running, and asked to stop
 	WordSubstituted = 1 << 46 // the node runs with defaults for missing values

@@ -104,7 +104,7 @@ func (d *display) locked(f func()) {
 // countEvery is the interval, by the clock of the run, at which plain mode writes the number of ended items of maps.
 const countEvery = 5 * time.Second
 
-// If e is the first event that the display got of its run, catchUp adds what the run did before e: in earlier processes, and in this process
+// If e is the first event of its run that the display got, catchUp adds what the run did before e: in earlier processes, and in this process
 // before the display joined. catchUp does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state

@@ -124,7 +124,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 }
 
 // The method `at` returns the time that a picture shows. After the end of the run this is the time of its last event. While no process performs the
-// run, it is the time since which none does. Otherwise it is `now`.
+// run, it is the time at which the last process stopped performing the run. Otherwise it is `now`.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:

@@ -93,7 +93,7 @@ func (n *node) shorten() {
 	}
 }
 
-// call calls f as a callback of n, with n's writer and without tracking, and returns a panic of f as an error.
+// The method `call` runs f as a callback of n, with n's writer and without tracking. It returns a panic of f as an error.
 func (n *node) call(f func(Writer)) (err error) {
 	sc := n.scope
 	outer, running := sc.active, n.flags&flagRunning
