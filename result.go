@@ -50,8 +50,8 @@ type Result struct {
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids of abandoned nodes, or the paths of abandoned nodes in composites. The step of such a node ignored the end of its
-	// context, or its guard, merge or test did not return when the node was stopped or the run was left. The goroutines of these nodes are still
-	// running.
+	// context. Or a guard, a merge or the test of the node did not return when the node was stopped or the run was left. The goroutines of these
+	// nodes are still running.
 	Abandoned []string
 	// Waiting describes the waits of a suspended run, in the order of declaration of the waiting nodes.
 	Waiting []Wait
@@ -300,7 +300,7 @@ func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	}
 }
 
-// nodeResult returns the result of a terminal node, without the cause. Unless the run has ended, the caller must hold the run's lock.
+// nodeResult returns the result of a node, without the cause. Unless the run has ended, the caller must hold the run's lock.
 func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
@@ -357,7 +357,8 @@ func (r *Run) branchesOf(ref machine.Ref) (labels []string) {
 	return labels
 }
 
-// attempts returns the history of a node that was attempted more than once. For other nodes it returns nil. The caller holds the run's lock.
+// The method `attempts` returns the history of a node that was attempted more than once. For other nodes it returns nil. The caller holds the run's
+// lock.
 func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
@@ -656,7 +657,7 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 	return reason
 }
 
-// Cause is the reason why a node ended with its status.
+// Cause is the reason why a node ended with its status, or why a run was stopped as a whole.
 type Cause struct {
 	Kind CauseKind
 	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by itself is its
@@ -684,7 +685,7 @@ func boundedRequest(q *Request) *Request {
 	return &b
 }
 
-// asked returns the first of a call's requests, shortened, or an empty request if there are none.
+// The function `asked` returns the first request of a call, shortened. If the call has no request, it returns an empty one.
 func asked(by []Request) Request {
 	if len(by) == 0 {
 		return Request{}
@@ -713,9 +714,8 @@ func (r *Run) ask(q Request) {
 	}
 }
 
-// requestFor returns the request that made nodes of the run end with this kind of cause. It returns an empty request if there was none, or if the
-// request did not reach the run: a nested run must have been stopped for this cause, and so must all nested runs around it. The caller holds the
-// run's lock.
+// requestFor returns the request that made nodes of the run end with this kind of cause, or an empty request if no such request reached the run. A
+// request reaches a nested run only if this run, and every nested run around it, was stopped for this cause. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

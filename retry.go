@@ -237,11 +237,11 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt. Otherwise `refused`
-// is the reason why no attempt follows. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the
-// step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure
-// function, and runs follow the same rules. But a run also does not retry if the wait would reach the deadline of the node or of the run, or if the
-// node or the run is being stopped.
+// Next decides whether another attempt follows the failed attempt with this number, counted from 1. If so, it returns the delay before that attempt.
+// Otherwise `refused` is the reason why no attempt follows. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if
+// something other than the step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their
+// defaults. Next is a pure function, and runs follow the same rules. But a run also does not retry if the wait would reach the deadline of the node
+// or of the run, or if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -321,7 +321,8 @@ func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
 
-// retryOf returns the policy of a node or, if it has none, the run's default. If the run has no default either, the policy is zero.
+// retryOf returns the policy of a node or, if the node has none, `byDefault`, the run's policy. It returns the zero policy for a node whose mock is
+// called only once.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}

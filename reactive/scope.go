@@ -345,7 +345,7 @@ func (sc *Scope) rest() {
 	sc.flushes++
 }
 
-// giveUp clears the queue of effects if it would never become empty.
+// giveUp clears a queue of effects that would never become empty, and records an error.
 func (sc *Scope) giveUp() {
 	for _, e := range sc.queue[sc.head:] {
 		e.flags &^= flagNotified

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Value is an observable value that changes. The owner of a [Signal] sets the signal; a [Source] sets its own values.
+// Value is an observable value that can change. The host sets the value of a [Signal]. The machine behind a [Source] sets the values of the Source.
 //
 // Load is for code outside callbacks; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {
@@ -163,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. If no value was put, or if the
-// clock advanced during load, the stamp is noStamp, which is later than every time.
+// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is noStamp, which is
+// later than every time, if no value was put, or if the writer reused the slot during load.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -185,12 +185,12 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	return v, stamp, now
 }
 
-// current returns the newest value, and previous the value before it. Only the writer may call them.
+// The method `current` returns the newest value, and `previous` returns the value before it. Only the writer may call them.
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not reached. New readers do not use this slot. If earlier readers still use the
-// slot, put makes a new one.
+// put prepares the next value in the slot without the newest value. The clock has not reached the new stamp, so new readers do not use this slot.
+// If earlier readers still use the slot, put replaces it by a new one.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()

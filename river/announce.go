@@ -26,8 +26,8 @@ const (
 // [store.Unclaimable], the inspector and [kahn.Runner.Serve] can tell which queues have a live process. If a program calls client.Start itself, the
 // client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails,
 // Start stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns
-// matches [machine.ErrBadValue] if the client or the Performer cannot be started. It matches [store.ErrOwnerInUse] if another running Performer of
-// this process has the same lease owner, see [kahn.Lease].
+// matches [machine.ErrBadValue] if the client is nil or the Performer is not registered. It matches [store.ErrOwnerInUse] if another running
+// Performer of this process has the same lease owner, see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:

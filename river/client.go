@@ -76,9 +76,9 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 }
 
 // Adopt makes a run continue with another version of its graph. It also moves the run's job into the queue of that version, since there may be no
-// process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, another process does so once the run is due: the process that looks for runs without a job. The same applies if a program
-// without River adopts the run.
+// process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the program dies before
+// it has moved the job, a process that looks for runs without a job moves the job once the run is due. Such a process also moves the job if a program
+// without River has adopted the run.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {

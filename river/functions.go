@@ -37,8 +37,8 @@ func Functions(store, river string) string {
 // literal returns a text as an SQL literal.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// functions implements Client.WakeTx in SQL, and also the method enqueue, which WakeTx calls. The SQL function queue_of computes QueueOf. B'11110001'
-// is River's bit mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
+// The constant `functions` implements Client.WakeTx in SQL, and also the method enqueue, which WakeTx calls. The SQL function queue_of computes
+// QueueOf. B'11110001' is River's bit mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
 const functions = `
 CREATE OR REPLACE FUNCTION $S.queue_of(workflow text, plan text) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
 	SELECT 'kahn_' || CASE WHEN name = '' THEN '' ELSE name || '_' END || left(encode(sha256(convert_to(workflow || E'\n' || plan, 'UTF8')), 'hex'), 32)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// leasedPause is the pause before a job tries again to acquire a run that another process performs.
+	// leasedPause is how long a job pauses if another process performs its run, or if the store fails. Then the job tries again.
 	leasedPause = 2 * time.Second
 	// giveBackTimeout bounds the transaction that gives back the job of a run. When it has passed, the job fails, and River tries the job again. It also
 	// bounds the transaction that posts the reply of a step.

@@ -74,9 +74,9 @@ const (
 // upkeep is the configuration of the queue for the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds to the configuration of a client of River what performing the runs needs: workers, the queues of the workflows, and
-// periodic jobs. It sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error
-// matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
+// Register adds what the Performer needs to the configuration of a client of River: workers, the queues of the workflows, and periodic jobs. It
+// sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue],
+// or comes from [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -129,7 +129,7 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	return nil
 }
 
-// queues returns the queues of the workflows, in River and in the store.
+// The method `queues` returns the queues of the workflows, as River and as the store describe them.
 func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, plans []store.Queue, err error) {
 	byQueue, queues = map[string]*Workflow{}, map[string]river.QueueConfig{}
 	for i := range p.Workflows {

@@ -23,7 +23,7 @@ type pruneWorker struct {
 	p *Performer
 }
 
-// Work removes the runs that were kept for long enough. If the timeout ends Work, the next job removes the remaining runs.
+// Work removes the runs that were kept for long enough. If the job's timeout ends Work, the next job removes the remaining runs.
 func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[pruneArgs]) error {
 	return store.Retain(ctx, w.p.Store, w.p.Retention, w.p.Blobs)
 }

@@ -87,9 +87,9 @@ const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOI
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds due runs that are not leased and have no job that will begin. The job was cancelled, discarded or deleted, or the run became
-// due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan. Such a run
-// continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. If the program has moved a job into a queue
+// strayQuery finds due runs that are not leased and have no job that is running or will begin. The job was cancelled, discarded or deleted, or the
+// run became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan. Such a
+// run continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. If the program has moved a job into a queue
 // whose name does not begin with kahn_, strayQuery does not find the job's run.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
@@ -100,11 +100,11 @@ ORDER BY r.id LIMIT $1`
 // uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
-// queueHash computes in SQL the hash at the end of the name of the queue of the run r, see QueueOf.
+// queueHash computes in SQL, for the run r, the hash with which the result of QueueOf ends.
 const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
 
-// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. They are sorted by the ids of their runs, the
-// order in which rows of runs are locked.
+// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. The jobs are sorted by the ids of their runs, since the
+// rows of runs are locked in this order.
 const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
