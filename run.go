@@ -33,7 +33,7 @@ type Run struct {
 	runIdentity
 }
 
-// runRare contains the fields that few runs set, so that the others are smaller. A run that has set none of them shares notRare, which is never
+// runRare contains the fields that few runs set, so that all other runs are smaller. A run that has set none of them shares notRare, which is never
 // written to, because writers call Run.rare first. Readers need no check, since all fields of notRare are zero.
 type runRare struct {
 	from         *restoration                        // the state from which the run continues; nil after the run has been opened
@@ -42,7 +42,7 @@ type runRare struct {
 	slips        map[machine.Ref]*slips[machine.Ref] // see slipsOf
 	flushing     chan struct{}                       // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
 	lends        map[string]map[machine.Ref]bool     // see lend
-	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for their store
+	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for a write of the store
 	shared       *stakes                             // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
 	tokenDue     *alarm                              // rings when the next token that a node waits for arrives; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
@@ -366,7 +366,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		return false
 	}
 	if x != nil && x.inFlight != nil {
-		now = r.now() // the clock goes on
+		now = r.now() // the clock continues
 	}
 	r.stage, r.began = stageRunning, now
 	if r.from != nil {
@@ -406,8 +406,8 @@ func (r *Run) continueFrom(x *restoration, now int64) {
 	x.held.continueWaits(now)
 }
 
-// openUnbegun records the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store,
-// openUnbegun restores its results instead.
+// openUnbegun records the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store, openUnbegun
+// instead restores the results from there.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began = stageRunning, now
@@ -477,8 +477,8 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced starts a worker when the State announces work. It starts none if the committer, the goroutine that writes to the store, must take the
-// outbox first.
+// The method `announced` starts a worker when the State announces work. It starts none if the committer, the goroutine that writes to the store,
+// must take the outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
 		r.st.Answer() // the committer will let the run continue
@@ -758,7 +758,7 @@ const (
 	activeLater // the Step in the node's extra
 )
 
-// current returns the Step of the node's running attempt, or nil.
+// The method `current` returns the Step of the node's running attempt, or nil.
 func (r *Run) current(ref machine.Ref) *Step {
 	rec := &r.records[ref]
 	if rec.active == activeFirst {

@@ -240,7 +240,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 	return true
 }
 
-// undoes returns r.undo. If it is nil, undoes creates it.
+// The method `undoes` returns r.undo. If r.undo is nil, the method creates it.
 func (r *Run) undoes() *undoing {
 	if r.undo == nil {
 		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
@@ -608,11 +608,12 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the outermost run undoes its nodes or has undone them. If so, the run's Timeout does not apply.
+// isUndoing reports whether the run undoes or has undone its nodes because of the status with which it is about to end. If so, the Timeout of an
+// outermost run no longer applies.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// The method `over` tells the State that the node is undone, or could not be undone. If it was the last node that the run had to undo, the method
-// calls undoing.then, unless that is nil.
+// The method `over` reports to the State that the node is undone, or could not be undone. If it was the last node that the run had to undo, the
+// method calls undoing.then, unless that is nil.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -706,7 +707,8 @@ func (r *Run) noteRepairs() {
 	x.fresh = nil
 }
 
-// judgeUndone adjusts the verdict of a run that has undone nodes: such a run does not complete, and it fails if a compensation failed.
+// judgeUndone adjusts the verdict of a run that has undone nodes. A run that was about to fail or to be cancelled when the undoing began does not
+// complete any more. If a compensation failed, the run fails, unless it was cancelled or undoing.whole is set.
 func (r *Run) judgeUndone(v *verdict) {
 	x := r.undo
 	if x == nil {
@@ -793,7 +795,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. The result `certain` is true if the node
+// Compensated returns the node's output if the Step undoes its node, or nil if there is no output. The result `certain` is true if the node
 // certainly had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an
 // effect. For any other Step, Compensated returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {

@@ -79,7 +79,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// takeBranches adds the branches that the value of a condition takes to the condition's conclusion. It calls user code.
+// takeBranches determines the branches that a condition takes for its value, and sets them in the conclusion. It may call user code.
 func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
@@ -444,7 +444,7 @@ func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react applies the consequences of a node's failure that do not concern its descendants: it stops the node's group or the run.
+// react applies the consequences that a node's failure has beyond the node's descendants: it may stop the node's group or the run.
 func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
 		return

@@ -59,8 +59,8 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 }
 
 // trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil without a store. If the error is errNotKept, the
-// caller must try again: meanwhile the run has begun or ended, or the graph of an expanded node has become known, so that the nodes that wait inside
-// the expanded node are now in its nested run.
+// caller must try again: meanwhile the run has begun or ended, or the graph of an expanded node has become known. In the last case, the nodes that
+// wait inside the expanded node are now in its nested run.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -265,8 +265,8 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node in a nested run. It reports whether there is such a run. The parameter `prefix` is the prefix of the
-// nested run's paths, relative to this run.
+// statusInside returns the status of a node in a nested run, and reports whether there is such a run. The parameter `prefix` is the prefix of the
+// nested run's paths, relative to this run. If it is empty, the node is in this run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -521,8 +521,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. The result `refused`
-// contains the errors of signals whose values are not among the choices, in the order of declaration.
+// The method `answers` computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. The
+// result `refused` contains the errors of signals whose values are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {

@@ -104,10 +104,10 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 
 // Inside describes the nodes inside a composite: see [Run.Inside].
 type Inside struct {
-	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. Plan is nil while
+	// Plan is the plan of the nested run: of the sub-graph, of the graph into which the node was expanded, or of a map's items. Plan is nil while
 	// it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
 	Plan *Plan
-	// Prefix is the text before the ids of the nodes in their paths.
+	// Prefix is the part of each node's path that precedes the node's id.
 	Prefix string
 	// Iteration is the number of the current or last iteration of a loop, from 1; 0 for any other composite.
 	Iteration int
@@ -115,8 +115,9 @@ type Inside struct {
 	Nodes []NodeResult
 }
 
-// Inside returns the current nodes inside a composite, or inside a node that was expanded: the nodes of its running nested run, or of the last
-// one. The error matches [ErrBadValue] if path leads to a node that is not a composite. Other errors are as for [Run.Node].
+// Inside returns the current nodes inside a composite, or inside a node that was expanded. These are the nodes of its running nested run or, if
+// none is running, of its last nested run. The error matches [ErrBadValue] if path leads to a node that is not a composite. Other errors are as for
+// [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -527,8 +528,8 @@ type SnapshotNode struct {
 	Inside    []SnapshotNode
 	// Items is the number of items of a map, including items that have not begun. It is 0 for other nodes, and before the map has its list.
 	Items int
-	// Prefix is the part of the paths of the inner nodes that precedes their ids. Plan is the plan of the graph inside; nil for the items of a map, and
-	// if the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// Prefix is the part of an inner node's path that precedes the node's id. Plan is the plan of the graph inside; nil for the items of a map, and if
+	// the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
@@ -781,8 +782,8 @@ func (n *nodeState) history() (list []Attempt) {
 	return append(list, current)
 }
 
-// The function decided returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins of
-// failures are read from this State.
+// The function `decided` returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins
+// of failures are read from this State.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)

@@ -252,8 +252,8 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches, in a run with one slot, the gates that let other nodes begin: gates that have their answer, and gates whose wait lets
-// another item of a map begin. The caller holds the run's lock.
+// reachEarly reaches those gates of a run with one slot that let other nodes begin: gates that have their answer, and gates whose wait lets another
+// item of a map begin. The caller holds the run's lock.
 func (r *Run) reachEarly(now int64) {
 	r.st.TakeGates(func(ref machine.Ref) bool {
 		_, answered := r.signals[ref]

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Cancel stops the run: nodes that have not started are cancelled at once, the contexts of running steps are cancelled, and cleanup nodes and the
-// end node are still performed. Cancelling a run that has ended does nothing. A [Request] records who requests the stop, and why. Only the
-// Request of the first call that stops the run is recorded; if that call has no Request, none is recorded.
+// Cancel stops the run. Nodes that have not started are cancelled at once. The contexts of running steps are cancelled; under [Drain] the steps may
+// finish instead. Cleanup nodes and the end node are still performed. Cancelling a run that has ended does nothing. A [Request] records who
+// requests the stop, and why. Only the Request of the first call that stops the run is recorded; if that call has no Request, none is recorded.
 //
 // If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer. The process that continues the run then
 // cancels it. The error matches [ErrAtRest] if the store accepts no requests, [ErrStore] if the store fails, and [ErrFinished] if another process
@@ -221,8 +221,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, hurryInside bounds the checks. If nodes are held
-// back in such a nested run because another node is suspended, hurryInside lets them start.
+// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, at every depth, hurryInside bounds the checks.
+// If nodes are held back in such a nested run because another node is suspended, hurryInside lets them start.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -341,7 +341,7 @@ type stopOrder struct {
 	cause *stopCause
 }
 
-// orderStop notes an attempt whose context the method `release` then cancels. The caller holds the run's lock.
+// orderStop notes an attempt, so that the method `release` cancels the attempt's context. The caller holds the run's lock.
 func (r *Run) orderStop(step *Step, cause *stopCause) {
 	x := r.rare()
 	x.ending = append(x.ending, stopOrder{step, cause})
@@ -365,7 +365,7 @@ func (r *Run) endings() []stopOrder {
 }
 
 // halt bounds the time of an attempt that must stop. It arms the attempt's grace. If nested runs perform the attempt, halt stops these runs
-// instead, and they arm the grace of their own attempts.
+// instead, and they arm the grace of their own attempts. If the attempt is a loop that pauses, halt interrupts the pause.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -393,7 +393,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.tree.touch(r)
 }
 
-// drainChildren applies a draining stop to the nested runs.
+// drainChildren applies a draining stop to the nested runs, except in cleanup composites.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []machine.Ref
 	for ref, x := range r.extras {

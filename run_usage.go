@@ -133,7 +133,7 @@ type runUsage struct {
 	by   map[string]Usage
 }
 
-// ended returns the usage in ended attempts, in a new map.
+// The method `ended` returns the usage in ended attempts, in a new map.
 func (x *runUsage) ended() (sum Usage) {
 	for _, used := range x.by {
 		sum = plus(sum, used)
@@ -147,7 +147,7 @@ type spent struct {
 	Inside Usage `json:"inside,omitempty"` // usage of the nodes inside a composite
 }
 
-// all returns the usage of a node and of the nodes inside it, or nil if nothing was used.
+// The method `all` returns the usage of a node and of the nodes inside it, or nil if nothing was used.
 func (s *spent) all() Usage {
 	if s == nil {
 		return nil
@@ -155,7 +155,7 @@ func (s *spent) all() Usage {
 	return plus(s.Own, s.Inside)
 }
 
-// own returns the usage of a node without the nodes inside it.
+// The method `own` returns the usage of a node without the nodes inside it.
 func (s *spent) own() Usage {
 	if s == nil {
 		return nil
@@ -178,7 +178,7 @@ func plus(a, b Usage) Usage {
 	return sum
 }
 
-// The method `use` adds an amount, which the attempt s has reported, to the usage of the run and of the node.
+// The method `use` adds an amount to the usage of the run and of the node. The attempt s has reported this amount.
 func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return

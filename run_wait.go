@@ -302,8 +302,8 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and applies the signal
-// before it releases the lock.
+// The method `answered` records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and applies
+// the signal before it releases the lock.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
@@ -420,8 +420,8 @@ func signalNumber(key string) int {
 var ErrLeft = errors.New("the run is being left")
 
 // interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is ready
-// again, and the attempt does not count towards MaxAttempts. A stopped run is not left: in such a run, interrupt interrupts the attempts that the
-// stop lets finish.
+// again, and the attempt does not count towards MaxAttempts. A stopped run is not left. In such a run, the attempts that the stop lets finish are
+// interrupted.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// WhyKind is the kind of state that a node is in. A node is in exactly one state at any time.
+// WhyKind is the kind of a node's state. A node is in exactly one state at any time.
 type WhyKind uint8
 
 // The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
@@ -102,12 +102,12 @@ const (
 	BoundRun         = "run"          // of the whole run: [Limit], [Rate]
 	BoundMap         = "map"          // of a map: Map.Limit
 	BoundGroup       = "group"        // of a [Group]
-	BoundKey         = "key"          // of the nodes of one Key: [KeyLimit], [KeyRate]
+	BoundKey         = "key"          // of all nodes with the same Key: [KeyLimit], [KeyRate]
 	BoundRunner      = "runner"       // of all runs of a [Runner]
-	BoundRunnerKey   = "runner_key"   // of the nodes of one Key in all runs of a Runner
+	BoundRunnerKey   = "runner_key"   // of all nodes with the same Key, in all runs of a Runner
 	BoundShared      = "shared"       // of all steps in all processes: [Shared]
-	BoundSharedGroup = "shared_group" // of the nodes of one Group in all processes
-	BoundSharedKey   = "shared_key"   // of the nodes of one Key in all processes
+	BoundSharedGroup = "shared_group" // of all nodes of the same Group, in all processes
+	BoundSharedKey   = "shared_key"   // of all nodes with the same Key, in all processes
 )
 
 // whyMost is the greatest length of a list in a Why.
@@ -223,8 +223,8 @@ func (e Edge) outcome() string {
 	return "failure with " + strings.Join(causes, " or ")
 }
 
-// awaitsUndos adds the nodes that are being undone now, since the node that is asked about begins only after them. It reports whether the run undoes
-// nodes.
+// awaitsUndos reports whether the run undoes nodes. If so, it adds the nodes that are being undone now, since the node of `at` begins only after
+// them.
 func (at place) awaitsUndos(y *Why) bool {
 	x := at.run.undo
 	if x == nil || x.by != at.run {
@@ -347,7 +347,8 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// whyOrder adds, in a run with one slot, the nodes that must return before another node can begin. It reports whether there are any such nodes.
+// whyOrder adds the nodes that must return before another node can begin. There are such nodes only in a run with one slot. whyOrder reports
+// whether there are any.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {

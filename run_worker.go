@@ -172,7 +172,7 @@ func (w *worker) perform() (more bool) {
 	return more
 }
 
-// crashed finishes an attempt that has panicked.
+// The method `crashed` finishes an attempt that has panicked.
 func (w *worker) crashed() (more bool) {
 	res := attemptResult{err: w.caught, kind: CausePanic}
 	if w.run.plan.node(w.task.Ref).Test != nil { // the test may have panicked because a failed node has no output
@@ -488,7 +488,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 	return res
 }
 
-// panicked returns a recovered panic as an error.
+// The method `panicked` returns a recovered panic as an error.
 func (w *worker) panicked(v any) error {
 	err := newPanicError(v) // calls Unwrap of a value of type error
 	w.phase = phaseEngine
@@ -515,7 +515,7 @@ type checkResult struct {
 	key      string // the node's key, if the node takes its key from the value of an input
 }
 
-// check performs a node's check and takes the next task.
+// check performs a node's check and takes the next task. If the nested run of a composite has ended, check concludes the composite instead.
 func (w *worker) check() bool {
 	if w.task.Returned {
 		return w.returned()
@@ -708,7 +708,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	}
 	w.resumed = false
 	var cause *stopCause // how the caller's context ended; set if the step may have noticed the end before the run did
-	// If goOn is false, user code has called Goexit. This may have been the context that callerCause calls, so it is not called again.
+	// If goOn is false, user code has called Goexit. That user code may be the caller's context. So callerCause, which calls the context, is not
+	// called.
 	if r.mayEnd && goOn {
 		cause = w.callerCause()
 	}
