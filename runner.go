@@ -35,10 +35,10 @@ type Runner struct {
 	// cleanup nodes are performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue
 	// anywhere. A run with a store is also cancelled in its store, permanently.
 	CancelOnShutdown bool
-	// Limit is the largest number of steps, of all runs together, that run at the same time. Rate bounds how often they start. Both work as
-	// [Limit] and a [Rate] do in one run; a run may also have its own bounds. If a run lacks a slot or a token, runs that have waited longer
-	// precede it. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if these bounds, or
-	// KeyLimit and KeyRate, have no free slot or token.
+	// Limit is the largest number of steps, of all runs together, that run at the same time. Rate bounds how often they start. Both have the same
+	// rules as the [Limit] and the [Rate] of one run; a run may also have its own bounds. If a run lacks a slot or a token, runs that have waited
+	// longer precede it. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if no slot or
+	// token of these bounds, or of KeyLimit and KeyRate, is free.
 	Limit int
 	Rate  Rate
 	// KeyLimit and KeyRate bound all nodes with the same Key, in all runs, in the same way.
@@ -87,7 +87,7 @@ const (
 	forgotten             // the run has ended
 )
 
-// runnerChange is a change that a run reports to its Runner, with the run's lock held.
+// runnerChange is a change that a run reports to its Runner. The run's lock is then held.
 type runnerChange uint8
 
 const (
@@ -159,8 +159,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	}
 }
 
-// Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]. Other processes can continue these runs from their stores
-// or from the snapshots in their Results. Shutdown returns when all these runs have ended.
+// After the call of Shutdown, no run begins. Shutdown leaves all live and pending runs, see [Run.Leave]. Other processes can continue these runs from
+// their stores or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
 // If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
 // then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when the run continues, and the
@@ -525,9 +525,9 @@ type given struct {
 
 // Redrive reruns the named nodes of an ended run that the Runner remembers, and all nodes that follow them: see the option [Redrive]. If `nodes` is
 // empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has the old run's id, graph,
-// step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] also yields the old events. If the old
-// run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who requests the redrive,
-// and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
+// step function and options, and replaces the old run in the registry. Its log continues the old log, so [Run.Events] also yields the old events. If
+// the old run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who requests the
+// redrive, and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -705,8 +705,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// The function `shortest` shortens the numbers of a JSON value, which it changes in place. An integer keeps all its digits. If `without` is not empty,
-// the function also removes the member with this name from each object that has a member "content".
+// The function `shortest` shortens the numbers of a JSON value in place. An integer keeps all its digits. If `without` is not empty, the function
+// also removes the member with this name from each object that has a member "content".
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -32,8 +32,8 @@ type pool struct {
 	timer   *time.Timer       // rings when the first of these tokens is due
 }
 
-// share contains slots and tokens that the runs of a Runner share: those for all runs, those for one group, or those for one key. Free slots and
-// tokens are promised to the claims that have waited longest; a run without a claim takes only slots and tokens that are not promised.
+// A share contains the slots and tokens for all runs of a Runner, for one group, or for one key. Free slots and tokens are promised to the claims
+// that have waited longest; a run without a claim takes only slots and tokens that are not promised.
 type share struct {
 	pool      *pool
 	limit     int // the number of slots; 0 means no limit
@@ -161,7 +161,7 @@ func (p *pool) key(name string) *share {
 	return x
 }
 
-// sweep removes the keys that no run uses, whose buckets are full, and which need no more requests to the store.
+// sweep removes each key that no run uses, if the key's bucket is full and the key needs no more requests to the store.
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
@@ -332,7 +332,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns the claim that has waited longest among the claims that could be served now, or nil if there is none.
+// The method `next` returns the claim that has waited longest among the claims that could be served now, or nil if there is none.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
@@ -420,7 +420,7 @@ func (r *Run) shareGroup(lines *machine.Slots, g int32) {
 	}
 }
 
-// group returns the share of a group that a plan declares, or nil.
+// The method `group` returns the share of a group that a plan declares, or nil if processes do not share the group.
 func (p *pool) group(of *Plan, g int32) *share {
 	if p == nil || p.groups == nil || of.groups[g].key || of.groups[g].inherited {
 		return nil

@@ -71,8 +71,7 @@ const (
 	grantBatch = 500
 	// A request names the runs that hold slots of a limit, but at most grantRuns of them.
 	grantRuns = 5
-	// giveBackTries is the number of times that a Runner which no longer needs its grants tries to return them. After that it lets their lease
-	// expire.
+	// If a Runner no longer needs its grants, it tries giveBackTries times to return them. After that it lets their lease expire.
 	giveBackTries = 3
 )
 
@@ -219,7 +218,7 @@ func (g *granter) extend(x *share, key string) {
 	}
 }
 
-// groups returns a share for each group that processes share, or nil if there are none.
+// The method `groups` returns a share for each group in Shared.Groups, or nil if there are none.
 func (g *granter) groups() map[string]*share {
 	if g == nil || len(g.shared.Groups) == 0 {
 		return nil

@@ -156,7 +156,8 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			// The next query comes at once, but at least v.calm after the last one, since other processes may keep creating runs.
+			// The next query comes as soon as v.calm has passed since the last query. The pause is needed since other processes may keep creating
+			// runs.
 			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) {
 				v.takeAt = at
 			}
@@ -642,7 +643,7 @@ func (v *serving) mostOf(key string) (most int) {
 	return most
 }
 
-// fitting removes from a page the runs that would exceed the bounds of their workflows or keys.
+// The method `fitting` drops the runs of a page that would exceed the bounds of their workflows or keys.
 func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	taken, ofKey := map[*workload]int{}, map[string]int{}
 	return slices.DeleteFunc(runs, func(r store.Run) bool {
@@ -683,8 +684,8 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	return list
 }
 
-// start starts runs, startsAtOnce at a time, and returns the number of runs that have begun. Other processes may be starting runs of the same
-// page. So if another process has leased a run, `start` skips a random number of the runs that follow.
+// The method `start` starts runs in batches of startsAtOnce, and returns the number of runs that have begun. Other processes may be starting runs of
+// the same page. So if another process has leased a run, `start` skips a random number of the runs that follow.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]

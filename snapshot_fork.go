@@ -35,7 +35,7 @@ const (
 	// follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites from their beginning, with all nodes inside them. Without Anew, a named composite
-	// in which a node failed continues, like an unnamed composite that failed: only nodes inside it run again.
+	// continues if a node inside it failed, like an unnamed composite that failed: only nodes inside it run again.
 	Anew
 	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names it
 	// repeats all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the

@@ -375,7 +375,7 @@ func (h *held) invalidate(said event.Request) {
 	})
 }
 
-// invalidInside is the reason in the event of a composite that had ended and now continues inside.
+// invalidInside is the Reason of the event node.invalidated for a composite that had ended and now continues inside.
 const invalidInside = "inside"
 
 // restoreRecorder restores the number of deltas of each node.
@@ -634,8 +634,8 @@ func (p *Plan) inOrder(nodes []nodeState) {
 // expanded reports whether the node was expanded. Only snapshots taken in this process contain the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep moves an expanded node whose graph is not known to h.kept, with the nodes inside it. If the nested run has not ended, the step is called
-// again, in the same attempt.
+// The method `keep` is for an expanded node whose graph is not known. It moves the node, with the nodes inside it, to h.kept. If the nested run has
+// not ended, the step is called again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
@@ -796,7 +796,7 @@ func (h *held) settleOverdue(now int64) {
 	}
 }
 
-// dueAt returns the time at which the wait of a gate ends or, for any other node that has begun, the time at which its overall timeout
+// dueAt returns the time at which the wait of a gate ends. For any other node that has begun, it returns the time at which the node's overall timeout
 // passes.
 func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]

@@ -474,7 +474,7 @@ func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// handled is a completed node that ran because of failures, with the path of the first failed node and the number of further ones.
+// handled is a completed node that ran because of failures, with the path of the first failed node and the number of further failed nodes.
 type handled struct {
 	node  string
 	first string // the first failed node

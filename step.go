@@ -57,7 +57,7 @@ type attemptContext struct {
 	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if there is none. The run's lock guards it.
 }
 
-// usedContext and timedContext save an allocation, since each contains both an attemptContext and the object for which the attemptContext is made.
+// usedContext and timedContext save an allocation: each contains an attemptContext together with the liveContext or the alarm that it needs first.
 type (
 	usedContext struct {
 		attemptContext
@@ -69,8 +69,7 @@ type (
 	}
 )
 
-// handedContext is the context of a Step that middleware has derived from another Step, or of a Step that was made from a Call and has no
-// run.
+// handedContext is the context of a Step that no run made: middleware has derived the Step from another Step, or NewStep has made it from a Call.
 type handedContext struct {
 	context.Context
 	attempt *Step // the attempt's first Step, made by the run or by NewStep

@@ -60,9 +60,9 @@ type Call struct {
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is the data of [Step.View], including the iteration, which [Step.Iteration] also returns. [Step.Call] includes all ancestors of the
-	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Root of the View is nil, [Step.View] shows the
-	// Call's Root. If Config of the View is nil, it shows the Call's Config, unless Compensating is set.
+	// View is the data of [Step.View], including the iteration, which [Step.Iteration] also returns. [Step.Call] includes all ancestors of the node.
+	// To make the call smaller, a host may remove ancestors that the step does not use. If the View's Root is nil, [Step.View] shows the Call's Root.
+	// If the View's Config is nil, [Step.View] shows the Call's Config, unless Compensating is set.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets it to the run's codec; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -311,7 +311,7 @@ func (v View) ancestors() []string {
 	return p.Ancestors(p.names[v.ref])
 }
 
-// The JSON forms. Each form embeds a type without methods, so that package json encodes the fields of this type by itself. The other fields contain
+// The JSON forms. Each form embeds a type without methods, so that package json itself encodes the fields of this type. The other fields contain
 // values that the codec has encoded.
 type (
 	plainCall Call
@@ -354,7 +354,7 @@ type (
 )
 
 // formError changes the names in an error of package json: it replaces the name of the form by the name of the exported type, and removes the name of
-// the embedded type from the path of the field.
+// the embedded type from the field's path.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {

@@ -387,7 +387,7 @@ func (s *Scheduler) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// goOn creates the tick after the latest one, once the latest one has begun.
+// goOn creates the tick after the latest tick, once the latest tick has begun.
 func (s *Scheduler) goOn(ctx context.Context, name string) error {
 	var next, skip time.Time
 	for {

@@ -45,7 +45,7 @@ type chunk struct {
 	events      []event.Event // the events instead of frames, if the stream encodes them
 }
 
-// size returns the number of bytes of the chunk, without the values that its events refer to.
+// size returns the number of bytes of the chunk, without the values to which its events refer.
 func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
