@@ -446,7 +446,8 @@ func (r *Run) names(refs []machine.Ref) []string {
 	return names
 }
 
-// skipReason returns why the node was skipped, with the message of its step or the answer of its condition.
+// skipReason returns why the node was skipped. It adds the message of a step that skipped itself, or the answer of the condition that led
+// elsewhere.
 func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)

@@ -44,7 +44,7 @@ type runRare struct {
 	lends        map[string]map[machine.Ref]bool     // see lend
 	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for a write of the store
 	shared       *stakes                             // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
-	tokenDue     *alarm                              // rings when the next token that a node waits for arrives; belongs to the outermost run
+	tokenDue     *alarm                              // rings when the next token arrives for which a node waits; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
 	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
 	deadline     *alarm                              // rings when the run's Timeout has passed

@@ -491,7 +491,7 @@ func (r *Run) judgeAll() { // not inlined into judge: see attemptAndFinish
 	r.judgeUndone(&r.verdict)
 }
 
-// verdictOf computes the verdict of a run whose nodes are all terminal, from its State and the output of its end node. The caller holds the
+// verdictOf computes the verdict of a run from its State and the output of its end node. All nodes of the run are terminal. The caller holds the
 // run's lock.
 func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput any) verdict {
 	status, degraded := s.RunStatus(machine.StatusRule(rule))

@@ -351,7 +351,8 @@ func (r *Run) reenter(ref machine.Ref, now int64) error {
 	return r.st.Requeue(r.st.Token(ref), Suspended)
 }
 
-// refusesSignal returns an error if every signal for the node would be refused, and nil if that depends on the signal's value.
+// refusesSignal returns an error if the run would refuse every signal for the node. It returns nil if the run would accept a signal with a suitable
+// value.
 func (r *Run) refusesSignal(name string) error {
 	r.st.Lock()
 	defer r.st.Unlock()

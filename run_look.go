@@ -154,9 +154,9 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, it copies only the word of a
-// node that has completed or has not begun, if the node has no `extra`. The method `each` reads the records of completed nodes later, without the lock.
-// That is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
+// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, it copies only the words of
+// nodes without an `extra` that have completed or have not begun. The method `each` reads the records of completed nodes later, without the lock. That
+// is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}

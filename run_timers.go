@@ -235,8 +235,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. It passes to HasWork the number of running composites that only wait, so that
-// HasWork does not count them as work: loops that pause, and composites whose nested run only waits but is not suspended.
+// onlyWaits reports whether the run and its nested runs only wait. Some running composites only wait: loops that pause, and composites whose nested
+// run only waits but is not suspended. onlyWaits passes their number to HasWork, which does not count them as work.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -254,8 +254,8 @@ func (r *Run) onlyWaits() bool {
 	return !r.st.HasWork(waits)
 }
 
-// awaitToken arms the alarm for the next token that a node of the run, or of a nested run, waits for. The caller holds the run's lock and is
-// about to release it.
+// awaitToken arms the alarm for the next token for which a node of the run, or of a nested run, waits. The caller holds the run's lock and is about
+// to release it.
 func (r *Run) awaitToken(now int64) {
 	due, ok := r.st.NextToken()
 	switch {

@@ -375,9 +375,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two signals have
-// the same gate and ID but different values, repeats returns an error. But if the transaction of the earlier signal has failed, repeats returns
-// that transaction instead of the error, so that the caller learns that the earlier signal may not be stored.
+// The method `repeats` reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two
+// signals have the same gate and ID but different values, the method returns an error. But if the transaction of the earlier signal has failed, the
+// method returns this transaction instead of the error. Then the caller learns from it that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -415,8 +415,8 @@ func signalNumber(key string) int {
 	return n
 }
 
-// ErrLeft is the cause that an attempt's context reports if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. The
-// error of a durable run that was left because its caller's context ended also matches it, see [Durable].
+// ErrLeft is the cause that an attempt's context reports if the attempt was interrupted because its run is being left, see [Runner.Shutdown].
+// ErrLeft is also matched by the error of a durable run that was left because its caller's context ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
 // interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is ready

@@ -586,8 +586,8 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 }
 
 // readyAt returns when a node became ready for its current attempt, in ns since the run's start. A node becomes ready after a backoff, after a
-// signal, or when the last predecessor that its join waits for has ended. The node may be checked after that time, so the time of the check counts as
-// waiting.
+// signal, or when the last predecessor for which its join waits has ended. The node may be checked after that time, so the time of the check counts
+// as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready

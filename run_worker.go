@@ -288,7 +288,7 @@ func (w *worker) take() bool {
 	s := &r.st
 	w.evaluated()
 	// If the run halts (see single.halts), the next tasks start later: when the task that is evaluated alone has been evaluated, when the store has
-	// written what a task waits for, or when the interrupted attempt has returned or was abandoned.
+	// written the change for which a task waits, or when the interrupted attempt has returned or was abandoned.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false

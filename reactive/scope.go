@@ -68,8 +68,8 @@ var (
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker is returned if a tracker was used after its callback had returned, or for a signal of another scope, or for a write in a computed. It
-	// is also returned if a callback calls a function that is only for code outside callbacks.
+	// ErrTracker is returned if a tracker was used in one of three wrong ways: after its callback had returned, for a signal of another scope, or for
+	// a write in a computed. It is also returned if a callback calls a function that is only for code outside callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 

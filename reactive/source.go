@@ -4,8 +4,8 @@ package reactive
 // for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
 // The machine calls Announce, under its lock, after its state has changed. It calls Deliver after it has released the lock. The holder of the scope's
-// lock then calls the function that was passed to Init, `publish`, which takes the machine's lock and sets all values that have changed. So the
-// scope's lock is taken before the machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
+// lock then calls `publish`, the function that was passed to Init. This function takes the machine's lock and sets all values that have changed. So
+// the scope's lock is taken before the machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
 type Source struct {
 	scope   Scope
 	changed []*node // values that Publish has set; guarded by the scope's lock
