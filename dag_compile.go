@@ -293,7 +293,7 @@ func (c *compiler) find(id string) (int32, bool) {
 	return int32(i), ok
 }
 
-// name returns the text by which a [Problem] names the edge.
+// name returns the edge's name in the text of a [Problem].
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
 
 // addTerms records the terms of the last edge.
@@ -722,7 +722,7 @@ func problemOf(node, field, format string, args ...any) *Problem {
 	return p
 }
 
-// add adds a problem of the whole graph, and ofNode a problem of a node. Both return the problem, so that the caller can add details.
+// add adds a problem of the whole graph. ofNode adds a problem of a node. Both return the problem, so that the caller can add details.
 func (ps *problems) add(format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	ps.keep(p)

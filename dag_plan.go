@@ -760,8 +760,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hashedForm returns the JSON form of a field. For a function it returns "func", for a struct with functions the form of hashedStruct, and for
-// any other value without a JSON form the value's type. It calls MarshalJSON, which is user code.
+// hashedForm returns the JSON form of a field. If there is none, it returns "func" for a function, the result of hashedStruct for a struct, and
+// otherwise the value's type. It calls MarshalJSON, which is user code.
 func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"

@@ -56,7 +56,7 @@ func (c *compiler) joinsAll(r machine.Ref) bool {
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
 
-// runsAnyway reports, for each node, whether the node runs unless a node fails, is stopped or skips itself.
+// runsAnyway reports, for each node, whether the node runs whenever no node fails, is stopped or skips itself.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
 	for r := range runs { // Refs are in the order of the tiers, so the predecessors have already been judged

@@ -32,7 +32,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // if an author writes a text or a number instead of the object: the field probably meant, such as "over" of a map
+	alone    string   // the field that an author probably means by a text or a number instead of the object, such as "over" for a map
 }
 
 // read reads an object.
@@ -536,7 +536,7 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
+// The function `causes` returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
 // function "meaning" returns the causes that an alias stands for.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
@@ -557,7 +557,7 @@ func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn
 func causesOfRetry(alias string) []kahn.CauseKind { return causeAliases[alias].retry }
 func causesOfEdge(alias string) []kahn.CauseKind  { return causeAliases[alias].edge }
 
-// alias records that the document uses another engine's name.
+// The method `alias` records that the document uses another engine's name.
 func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
 	if len(d.aliases) == maxProblems {
 		return

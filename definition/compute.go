@@ -165,7 +165,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 	}
 }
 
-// parses returns the error with which an evaluator rejects a text, or nil. The evaluator is the host's code; if it panics, the panic
+// The function `parses` returns the error with which an evaluator rejects a text, or nil. The evaluator is the host's code; if it panics, the panic
 // becomes an error.
 func parses(e evaluator, text string) error {
 	return foreign.Contain(func() error {

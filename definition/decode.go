@@ -114,7 +114,7 @@ func (d *decoder) enter(v *Value, key string, index int) bool {
 	return false
 }
 
-// found adds to the report a problem that the reader of the format put into the tree.
+// The method `found` reports a problem that the reader of the format put into the tree.
 func (d *decoder) found(p *Problem) {
 	if added := d.add(p.Position, p.Kind, "%s", p.Message); added != nil {
 		added.Suggestion = p.Suggestion
@@ -176,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// records reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably meant. The
-// members of the object may be the items, by name, or the object may be a single item without a list around it.
+// The function `records` reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably
+// meant. The members of the object may be the items, by name, or the object may be a single item without a list around it.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {

@@ -187,7 +187,7 @@ func (r *report) addToLast(text string) {
 	}
 }
 
-// stop reports a problem and ends the reading of the document.
+// The method `stop` reports a problem and ends the reading of the document.
 func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	if !r.stopped {
 		r.add(at, kind, format, args...)
@@ -203,7 +203,7 @@ func (r *report) result() error {
 	return &r.err
 }
 
-// where renders the current path. It shortens a deep path in the middle, and long keys.
+// The method `where` renders the current path. It shortens a deep path in the middle, and long keys.
 func (r *report) where() string {
 	const head, tail = 12, 4
 	b := []byte{'$'}

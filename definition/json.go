@@ -68,7 +68,7 @@ func (p *parser) next() byte {
 	return p.text[p.pos]
 }
 
-// found describes the text at the current position.
+// The method `found` describes the text at the current position.
 func (p *parser) found() string {
 	if p.pos == len(p.text) {
 		return "the end of the text"

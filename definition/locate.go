@@ -177,7 +177,7 @@ func (p *parts) node(graph string, at part) (edges []edgePart) {
 	return edges
 }
 
-// edges returns one edge or a list of edges.
+// The method `edges` returns the edges of a part that is one edge or a list of edges.
 func (at part) edges(known edgePart) (edges []edgePart) {
 	switch {
 	case at.value == nil:

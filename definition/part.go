@@ -106,7 +106,7 @@ func (l *loss) add(p *Problem) {
 	}
 }
 
-// inGraph adds a problem outside the nodes of a graph, by its path in the graph's object.
+// inGraph adds a problem that is in a graph, but in none of its nodes. The parameter `path` is the problem's path in the graph's object.
 func (l *loss) inGraph(path string, p *Problem) {
 	end := strings.IndexAny(path, ".[")
 	field := path

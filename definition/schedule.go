@@ -195,7 +195,7 @@ func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found
 	return found
 }
 
-// inSchedule splits the host's error about a schedule into errors with the places of their fields.
+// inSchedule splits the host's error about a schedule into single errors, each with the field that the error is about.
 func inSchedule(err error) (list []error) {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range many.Unwrap() {

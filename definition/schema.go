@@ -109,7 +109,7 @@ func configSchema(kind string, schema any) (*Value, error) {
 	return config, nil
 }
 
-// pointer escapes a key for the fragment of a JSON pointer.
+// pointer escapes a key for a JSON pointer in the fragment of a URI.
 func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }

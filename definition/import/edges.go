@@ -25,7 +25,7 @@ var besideConfig = map[string]string{
 // kindLens is the kind of all nodes but the end node.
 const kindLens = "lens"
 
-// edges converts a document of nodes and edges.
+// The method `edges` converts a document of nodes and edges.
 func (r *reader) edges(top place) *definition.Value {
 	var name string
 	var nodes, edges place

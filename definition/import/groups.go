@@ -117,7 +117,7 @@ func (r *reader) body(p place, g *group) definition.Value {
 	return g.graph
 }
 
-// loop converts the config of a step that performs a group, repeatedly until an expression is true, or once for each item of a list.
+// loop converts the config of a step that performs a group: repeatedly, until an expression is true, or once for each item of a list.
 func (r *reader) loop(at, config place, limits map[string]func(place)) (fields []definition.Value) {
 	if config.Value == nil {
 		r.add(at, definition.ErrMissing, `a loop has a config with the "group" that it performs`)

@@ -21,7 +21,7 @@ type transition struct {
 // resultOf matches a parameter that is the result of the preceding step, or a part of it.
 var resultOf = regexp.MustCompile(`^\{\{-?\s*(?:nodes\.)?([^\s.{}]+)((?:\.[A-Za-z0-9_-]+)*)\s*-?\}\}$`)
 
-// playbook converts a document of a workflow whose steps name tools and transitions.
+// The method `playbook` converts a playbook.
 func (r *reader) playbook(top place) *definition.Value {
 	var workflow, workload place
 	var name, path string
@@ -243,7 +243,7 @@ func (r *reader) transition(t transition, all *[]transition) {
 	}
 }
 
-// transitions converts the transitions to edges. A transition with a condition goes through a condition node of its own. If the preceding
+// The method `transitions` converts the transitions to edges. A transition with a condition goes through a condition node of its own. If the preceding
 // step fails, this condition node is blocked. A parameter that is the result of the preceding step becomes an edge; any other parameter
 // becomes one of the target step's params.
 func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edges []definition.Value) {
@@ -333,7 +333,7 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 // value.
 type constants struct {
 	into   map[string][]transition
-	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and key
+	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and name of the parameter
 	values map[string][]definition.Value // the params of the steps, by id
 }
 

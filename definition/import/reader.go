@@ -77,7 +77,7 @@ type reader struct {
 
 // scope holds the possible targets of a graph's edges.
 type scope struct {
-	ids    map[string]bool     // of all nodes
+	ids    map[string]bool     // the ids of all nodes
 	end    string              // the id of the end node, "" if there is none
 	inputs map[string][]string // the input ports of steps, by step id
 	group  string              // the id of the group whose graph this is, "" for the outermost graph
@@ -97,7 +97,7 @@ func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...
 	return problem
 }
 
-// suggest adds to a problem the choice that is similar to the written text. It accepts a nil problem.
+// suggest adds a suggestion to a problem, if one of the choices is similar to the written text. It accepts a nil problem.
 func suggest[V any](p *definition.Problem, written string, choices map[string]V) {
 	const most = 1000 // no suggestion from a larger set
 	if p == nil || len(choices) > most {

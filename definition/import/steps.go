@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// steps converts a document of steps.
+// The method `steps` converts a document of steps.
 func (r *reader) steps(top place) *definition.Value {
 	var name string
 	steps, groups := place{}, place{}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// lines finds the offsets of places. The parser reports only lines and columns.
+// The type lines finds the offsets of places, since the parser reports only lines and columns.
 type lines struct {
 	text   string
 	begins []int               // the offsets of the lines
