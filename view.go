@@ -551,7 +551,7 @@ func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	return slices.Compact(names)
 }
 
-// undelivered returns, as text, the sources of a parameter that have not completed, and the sources whose outputs lack the edge's Key.
+// undelivered returns, as text, which predecessors should deliver the parameter but have not completed, or have outputs without the edge's Key.
 func (s *Step) undelivered(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder

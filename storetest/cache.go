@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Cache is a cache for a [kahn.Memo] whose entries outlive the process.
+// Cache is a cache for a [kahn.Memo]. Its entries outlive the process.
 type Cache interface {
 	Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 	Put(ctx context.Context, key string, data []byte) error

@@ -32,7 +32,7 @@ const crashNodes = 130
 // itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function "folder" makes a new and empty
 // folder.
 //
-// Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
+// Each step appends a line to a log on the disk when it starts and when it ends, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
 	res, err := kahn.Execute(context.Background(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
 	if err != nil {

@@ -199,7 +199,7 @@ func (p *poster) create() error {
 // askedTime is how long the runs of a folder may take.
 const askedTime = 5 * time.Minute
 
-// post posts signals for the run until it has ended, and now and then a request that cancels a node or the run.
+// The method post adds requests to the inbox of the run until the run has ended. Most requests are signals; a few cancel a node or the run.
 func (p *poster) post() {
 	ctx, cancel := context.WithTimeout(p.ctx, askedTime)
 	defer cancel()

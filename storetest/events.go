@@ -468,7 +468,7 @@ func eventsPruned(ctx context.Context, s store.EventStore) error {
 	if !ok {
 		return nil
 	}
-	for _, run := range []string{"kept", "r"} { // r is created last, because a store may reuse the row number of the newest run after it was pruned
+	for _, run := range []string{"kept", "r"} { // r is created last: a store may reuse the row number of the newest run once that run is pruned
 		lease, err := logged(ctx, s, run)
 		if err != nil {
 			return err
@@ -550,7 +550,8 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	return logEvents(ctx, to, next, before.Sequence+1, before.LastEvent+1, before.LastEvent+1)
 }
 
-// engineEvents lets two processes, one after the other, perform a run. Then it compares the stored log with the events that OnEvent received.
+// engineEvents performs a run by two calls of Execute, one before and one after the signal for the gate. Then it compares the stored log with the
+// events that OnEvent received.
 func engineEvents(ctx context.Context, s store.EventStore) error {
 	g := (&kahn.Graph{Name: "logged"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	step := func(_ context.Context, step *kahn.Step) (any, error) {

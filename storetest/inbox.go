@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called, and returns an error if that call is for a run other than "run".
+// heard waits until the watcher is called. It returns an error if the call does not come in time, or is for another run than "run".
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:

@@ -18,8 +18,8 @@ import (
 )
 
 // Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when the
-// process stops or dies, and the next process continues the run. For each write of a run, or for a sample if there are many, there is a process that
-// crashes after this write. Processes also crash after each write of a redriven run, and after some writes of continued runs. There are also runs
+// process stops or dies, and the next process continues the run. After each write of a run, or after a sample of the writes if there are many, a
+// process crashes. Processes also crash after each write of a redriven run, and after some writes of continued runs. There are also runs
 // whose store sometimes fails. In another kind of run, answers for nodes at any depth arrive between lives and during them. A life of such a run ends
 // by itself, by a shutdown or by a kill, and no node may ask again for an acknowledged answer. All runs named so far must have the same outcome as a
 // run without a store. The last kind of run is signalled, left, shut down and stopped at any time, so its outcome is not known. Each life must end in
@@ -81,7 +81,7 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	return res, err
 }
 
-// part does what the method life does, but returns as soon as the run waits for an answer.
+// part performs the run until the run has ended, was left or waits for an answer. The method life calls part again with the answers.
 func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
@@ -127,7 +127,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// after returns a new store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
+// The method after makes a new store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// stops performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
+// The method stops performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
 func (r *trial) stops(t *testing.T) {
 	s := r.open(t)
 	var mu sync.Mutex

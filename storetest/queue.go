@@ -34,8 +34,8 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
-// short is for leases, announcements and rates whose time a check lets pass. A check must also succeed on a machine so slow that the other work of the
-// check takes longer than this.
+// short is for leases, announcements and rates whose time a check lets pass. A check must succeed even if a slow machine needs longer than this for
+// the rest of the check.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}

@@ -151,8 +151,8 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// redrives starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, it also continues the run in a store in
-// which this write is the last one.
+// The method redrives starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, the method also continues the
+// run in a store in which this write is the last one.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

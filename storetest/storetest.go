@@ -133,7 +133,7 @@ func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) 
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// start returns the commit of the start of an attempt.
+// start returns a commit that starts an attempt.
 func start(sequence uint64, node string, attempt int32) store.Commit {
 	return store.Commit{
 		Sequence: sequence, Started: []store.Attempt{{Node: node, Attempt: attempt}},
@@ -141,7 +141,7 @@ func start(sequence uint64, node string, attempt int32) store.Commit {
 	}
 }
 
-// completion returns the commit with the end of the first attempt of node a. It follows the commit with the start of this attempt.
+// completion returns the commit that ends the first attempt of node a. It follows the commit that starts this attempt.
 func completion() store.Commit {
 	return store.Commit{
 		Sequence: 3, Completed: []store.Attempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},

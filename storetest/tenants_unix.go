@@ -361,8 +361,8 @@ func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 	return steps, excesses
 }
 
-// counts returns the time until which a step counts. A step that was running when its process was stopped counts until the process may have lost its
-// slots. A step that began while its process was stopped, or shortly afterwards, does not count, because its process may have been stopped just
+// The method counts returns the time until which a step counts. A step that ran when its process was stopped counts until the process may have lost
+// its slots. A step that began while its process was stopped, or shortly afterwards, does not count, because its process may have been stopped just
 // before the call of the step.
 func (w *tenantWorld) counts(process int, began, ended time.Time) time.Time {
 	for _, p := range w.pauses[process] {

@@ -205,9 +205,9 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 }
 
 // findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the node
-// that ended last. The slack of a node is at most the slack of each node that it delayed. If another node delayed one of its successors, the node's
-// slack is at most the successor's slack plus the time from the node's end to the end of the delay. If the node delayed a composite, the node's slack
-// is also at most the slack of the nodes that began with the composite.
+// that ended last. The slack of a node is at most the slack of each node that it delayed. If a successor of the node was delayed by another node, the
+// slack is at most the successor's slack plus the time from the node's end to the end of the delay. If the node delayed a composite, the slack is also
+// at most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

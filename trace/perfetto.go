@@ -176,8 +176,8 @@ func (o *perfetto) attempts() {
 	}
 }
 
-// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices with the same name on one track. So each wait
-// is written as a slice with the name of the track. This slice contains a slice with the name of the node.
+// The method waits writes each wait as an asynchronous slice, since such slices may overlap. A viewer puts asynchronous slices with the same name on
+// one track, so this slice has the name of the track. It contains a slice with the name of the node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {

@@ -31,7 +31,7 @@ type Report struct {
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
 	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff the total time between
-	// attempts. Slots is the highest number of attempts that ran at the same time.
+	// attempts. Slots is the highest number of attempts that held a slot at the same time.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
@@ -65,7 +65,7 @@ type Compensation struct {
 	Error    string            `json:"error,omitempty"`
 }
 
-// Step is one node on the critical path. The next node on the path waited for this node.
+// Step is one node on the critical path or the dependency path. The next node on the path waited for this node.
 type Step struct {
 	Node string `json:"node"` // the path of the node if the node is in a composite
 	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].

@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// An event may be the Parent of other events. The map `led` has, by the id of such a parent, the constraint that it sets for the other events. The
-	// constraint of a node's event names this node. The constraint of the start of a wave names the last node that ended before the wave.
+	// An event may be the Parent of other events, and then constrains their times. The map `led` has these constraints, by the id of the parent. If the
+	// parent is an event of a node, the constraint names this node. If the parent is the start of a wave, it names the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }

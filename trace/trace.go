@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Recorder records the events of one run that timelines and reports need: all events except deltas and logs. The zero value is ready to use, and
+// Recorder records the events that timelines and reports of one run need: all events except deltas and logs. The zero value is ready to use, and
 // its methods may be called concurrently.
 type Recorder struct {
 	mu     sync.Mutex

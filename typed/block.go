@@ -332,7 +332,7 @@ func failure(err error) error {
 	return err
 }
 
-// branch returns the branch that a label takes.
+// branch returns the branch with the label, and makes it if there is none.
 func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {

@@ -33,8 +33,8 @@
 //
 // A node runs when all of its values exist. A value may be missing for three reasons:
 //
-//   - The node that makes it failed, or was stopped. Nodes that take the value are aborted, and the run fails, unless [Try] takes the
-//     value, too.
+//   - The node that should make it has failed or was stopped. Nodes that take the value are aborted, and the run fails, unless [Try] takes
+//     the value, too.
 //   - The node is on a branch that was not taken. All nodes that may take the value are on that branch, too, except an [Either]:
 //     [Pipeline.Plan] returns an error if a value of a branch is taken elsewhere.
 //   - The node skipped itself by [kahn.Skip]. Nodes that take the value are skipped.

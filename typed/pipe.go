@@ -118,7 +118,7 @@ func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// pipe is a running stage whose results are Us. The goroutines of a pipe end with the pipe.
+// pipe is a running stage whose results have the type U. The goroutines of a pipe end with the pipe.
 type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc

@@ -204,7 +204,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 //
 // Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did not
 // begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output returns
-// an error that matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// an error that matches [kahn.ErrSuspended]. Use Execute to get the Result of such a run, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

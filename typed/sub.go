@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value from inside that
-// is not the result of the sub-pipeline.
+// ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value that was made
+// inside and is not the result of the sub-pipeline.
 var ErrElsewhere = errors.New("a value of elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that

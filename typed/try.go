@@ -56,9 +56,9 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Try adds a node that runs when the node of v has completed or failed. Its value is the value of v, or the error. The failure counts as
-// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If the node of v fails, other nodes that
-// take v are skipped. Without a Try they would be aborted.
+// Try adds a node that runs when the node of v has completed, has failed or was aborted. The value of the new node is the value of v, or the
+// error. The failure counts as handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If the node of v
+// fails or is aborted, other nodes that take v are skipped. Without a Try they would be aborted.
 //
 // Try does not catch cancelled nodes. b must be the block in which v was made.
 func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
