@@ -654,7 +654,7 @@ type Problem struct {
 	Err error
 
 	owner string // the beginning of Error's text, such as `edge "x" -> "y": `, if the compiler found the problem
-	group string // the name of the group, if the problem is that the group has no effect unless [Shared] bounds it
+	group string // for the warning that a group has no effect unless [Shared] bounds the group: the group's name
 }
 
 // Error names the graph, if it is not the outermost graph, and the node or the edge.

@@ -202,7 +202,7 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports groups that a node names twice. For the outermost graph it also reports undeclared groups that nodes at any depth name. A
+// checkMembers reports groups that a node names twice. For the outermost graph it also reports undeclared groups in the Groups of nodes at any depth. A
 // group is undeclared if neither the node's graph nor an enclosing graph declares it.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
@@ -849,7 +849,7 @@ func (c *compiler) parseUntil(n *node) Expression {
 	return until
 }
 
-// checkUntil calls the checker of the text of a loop's Until. The text sees all nodes of the loop's graph.
+// checkUntil checks the text of a loop's Until, if its Expression is a checker. The text sees all nodes of the loop's graph.
 func (c *compiler) checkUntil(r machine.Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {

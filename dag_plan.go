@@ -294,8 +294,8 @@ func (p *Plan) Tiers() [][]string {
 	return tiers
 }
 
-// Ancestors returns the ids of all nodes from which a path of edges of any kind leads to the node, in declaration order, or nil for an unknown
-// id. For the end node these are all other nodes. Ancestors takes time linear in the graph.
+// Ancestors returns, in declaration order, the ids of all nodes from which a path of edges of any kind leads to the node. For the end node these
+// are all other nodes. For an unknown id it returns nil. Ancestors takes time linear in the graph.
 func (p *Plan) Ancestors(id string) []string {
 	r, ok := p.Ref(id)
 	switch {
@@ -311,8 +311,8 @@ func (p *Plan) Ancestors(id string) []string {
 	})
 }
 
-// Descendants returns the ids of all nodes to which a path leads from the node, including the end node, in declaration order, or nil for an
-// unknown id. It takes time linear in the graph.
+// Descendants returns, in declaration order, the ids of all nodes to which a path leads from the node, including the end node. For an unknown id
+// it returns nil. It takes time linear in the graph.
 func (p *Plan) Descendants(id string) []string {
 	r, ok := p.Ref(id)
 	if !ok {

@@ -95,8 +95,8 @@
 // if charge failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source fails. They do not make it run.
 // These plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
 // branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store" two edges lead into the node
-// "store": the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All join rules other than [AllSucceeded] and
-// [Boundary] count every edge.
+// "store": the edge of the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All join rules other than
+// [AllSucceeded] and [Boundary] count every edge.
 //
 // The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that was
 // not taken. Then T runs with A alone. But if T has [SkipStrict], or a required port that X feeds, T is skipped.
@@ -137,8 +137,8 @@
 //		},
 //	})
 //
-// Package kahntest is for tests in Go. It provides step functions that follow a script and record their calls, and comparisons of statuses in one
-// line. In its fake time, backoffs take no time. It checks the rules for a run's events.
+// Package kahntest is for tests in Go. It provides step functions that follow a script and record their calls, and functions that compare all statuses
+// of a run in one line. In its fake time, backoffs take no time. It checks the rules for a run's events.
 //
 // # Guarantees
 //

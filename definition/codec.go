@@ -130,7 +130,7 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 }
 
 // explain is called with a value v that the reader of the format has rejected. If the reason is that YAML readers disagree about v, and
-// the field expects a boolean or a number, explain returns a copy of v whose message says what to write. Otherwise it returns v.
+// the field expects a boolean or a number, explain returns a copy of v with a message that says what to write. Otherwise it returns v.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v

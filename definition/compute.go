@@ -116,7 +116,7 @@ func (d *decoder) compute(v *Value, n *node) {
 
 // checkMembers adds the problems of the members of assignments to the problems that Compile has found. It parses each member alone with the
 // graph's evaluator, because texts that are not expressions may form an expression when they are joined. If a member has a problem, checkMembers
-// removes Compile's problem with the joined text.
+// removes the problem that Compile has found in the joined text.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)

@@ -177,7 +177,7 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 }
 
 // The function `records` reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably
-// meant. The members of the object may be the items, by name, or the object may be a single item without a list around it.
+// meant. Either the members of the object are the items, each under its name, or the object is a single item without a list around it.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {

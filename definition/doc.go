@@ -22,7 +22,7 @@
 //
 // A node with an "expression" computes its output. For the kind "expression" this field is a text, for the kind "assignment" an object with
 // a text for each member. In the graph, the expression becomes the test of the node. If the node has no "join", its join is all_succeeded: a
-// failed predecessor blocks the node like a step, unlike a condition.
+// failed predecessor blocks the node, as it blocks a step. It does not block a condition.
 //
 // If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" starts its target after a failure; if
 // the edge lists "causes", only failures with one of these causes count. The target node handles the failure if the node's "handling" is

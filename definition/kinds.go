@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns a problem for each kind of a node or of a compensation that the host does not perform, and for each config that
-// violates the schema of its kind. It checks configs only if the graph has Schemas. If `part` is true, the graph is incomplete, and
-// the kind or the step of a node may be among the parts of the document that could not be read.
+// checkKinds returns a problem for each node and each compensation of a kind that the host does not perform, and for each config that violates
+// the schema of its kind. It accepts nodes of the kinds in ownKinds. It checks configs only if the graph has Schemas. If `part` is true, the
+// graph is incomplete, and the kind or the step of a node may be among the parts of the document that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)
