@@ -43,12 +43,12 @@ type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label. A condition also
-// runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the condition
-// completes, it handles every failure that reaches it, even a failure that the test did not look at. With the Join [AllSucceeded], however, a failed
-// predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled in-edge, a plain
-// edge delivers data only, so the node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow, by plain
-// edges, both the last node of the branch and the condition. This works even if there is no "false" branch:
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label except "default". A
+// condition also runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the
+// condition completes, it handles every failure that reaches it, even a failure that the test has ignored. With the Join [AllSucceeded], however,
+// a failed predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled
+// in-edge, a plain edge delivers data only, so the node still runs only if the branch is taken. If a node must run whichever branch is taken, let it
+// follow, by plain edges, both the last node of the branch and the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -62,7 +62,7 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 
 // Switch returns a condition that takes the branch with the label that choose returns. If no edge has a matching label, the condition takes the
 // branch labelled "default". Like [If] it also runs after failed predecessors. A node on one of its branches may take data from any node, and still
-// runs only if that branch is taken. If the node's Choices are set, Compile checks the labels of its edges.
+// runs only if that branch is taken. If the condition's Choices are set, Compile checks the labels of its out-edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -71,8 +71,8 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition takes for an output, in the form for a [machine.Outcome]. matched reports whether a branch matched.
-// A node without branches always matches. The BranchLabels method of an output is user code and may panic.
+// Route returns the branches that a condition takes for an output, as the field Route of a [machine.Outcome]. matched reports whether a branch
+// matched. A node without branches always matches. The BranchLabels method of an output is user code and may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {

@@ -127,9 +127,9 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	return x.current(s)
 }
 
-// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a node,
-// the value is ignored. When Return returns, all consequences of the result have been applied. If the run does not wait for the attempt, because
-// it was abandoned or its result was already reported, Return changes nothing and its error matches [ErrStale].
+// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a node, the
+// value is ignored. After the call all consequences of the result have been applied. If the run does not wait for the attempt, because it was
+// abandoned or its result was already reported, Return changes nothing and its error matches [ErrStale].
 func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
@@ -617,8 +617,8 @@ func (a *asking) slip(err error) error {
 	return joinSlip(a.err, err)
 }
 
-// joinSlip joins two errors: the error about a question that the View cannot answer, and the error of the guard or the
-// condition that asked it.
+// joinSlip joins two errors: the error about a question that the View cannot answer, and the error of the guard or the condition that asked this
+// question.
 func joinSlip(slip, err error) error {
 	switch {
 	case slip == nil:
@@ -631,9 +631,9 @@ func joinSlip(slip, err error) error {
 
 // GraphCalls makes the run call the function `by` instead of each guard, each fallback, and each test of a condition or a loop. These may be Go
 // functions or texts. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". The function `by` calls
-// its argument `call` and returns the results, or returns recorded results without calling it. So an engine that replays histories can record the
-// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of `call` also reports which questions to
-// the [View] had no answer. The run uses the results of `by`; a value of another type fails the call with an error that matches [ErrBadValue]. The
+// its argument `call` and returns the results, or returns recorded results without this call. So an engine that replays histories can record the
+// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of `call` also reports the questions that
+// the [View] could not answer. The run uses the results of `by`; a value of another type fails the call with an error that matches [ErrBadValue]. The
 // option's error matches [ErrBadOption] if `by` is nil.
 //
 // The run holds no lock while it calls `by`, which may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by
@@ -661,7 +661,7 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a guard or a test. The returned error also reports the questions to the View that had no answer, so a host that records the error
+// judged calls a guard or a test. The returned error also reports the questions that the View could not answer, so a host that records the error
 // records these questions, too. If the function panics, judged does not return. The run then adds the questions to the error for the panic.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()

@@ -11,9 +11,9 @@ import (
 )
 
 // Snapshot returns the current state of the run with the attempts in flight. It may be called between any two calls of the Coordinator. A Coordinator
-// that resumes from it, in any process, behaves as this Coordinator would: Next does not return the attempts again, [Coordinator.Attempt]
-// finds them for their results, and timeouts, limits and rates go on. So a host can load the snapshot for each message, apply the message, and
-// store the next snapshot. The methods Snapshot of [Run] and [Result] keep no attempts in flight.
+// that resumes from it, in any process, behaves as this Coordinator would: Next does not return an attempt again, [Coordinator.Attempt] finds the
+// attempts for their results, and timeouts, limits and rates continue. So a host can load the snapshot for each message, apply the message, and store
+// the next snapshot. The methods Snapshot of [Run] and [Result] keep no attempts in flight.
 //
 // The new Coordinator must have the same graph and options. It continues at the time of the snapshot, and NewCoordinator then sets its clock to
 // `now`, like Advance. Sinks get only the events that follow. [Run.Leave] and the Warnings of the Result are not kept. The new run repeats the
@@ -387,7 +387,7 @@ func (f *flightTaker) undoAlarms(r *Run) {
 	}
 }
 
-// clone returns a copy that shares nothing that encoding or decoding changes.
+// clone returns a copy of f. Encoding or decoding the copy does not change f.
 func (f *flightState) clone() *flightState {
 	if f = clonePtr(f); f == nil {
 		return nil

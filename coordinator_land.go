@@ -27,8 +27,8 @@ func ExpandedGraphs(graph func(path string, state any) (*Graph, error)) Option {
 	})
 }
 
-// inFlight returns the state of the attempts in flight with which the run continues. It returns nil if the run does not continue from such a
-// snapshot, or must repeat the attempts.
+// inFlight returns the state of the attempts in flight with which the run continues. It returns nil if the run does not continue from a snapshot with
+// attempts in flight, or must repeat the attempts.
 func (c *config) inFlight(p *Plan) *flightState {
 	if c.from == nil || c.manual == nil || c.redrive || c.fork || c.adopts != nil || !p.isCompiled() || c.from.file.Hash != p.Hash() {
 		return nil

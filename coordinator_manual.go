@@ -27,13 +27,13 @@ type manual struct {
 	undos []undoCall // attempts to undo nodes; they have begun, and settle has not taken them yet
 
 	calls  map[*Step]inFlight // the attempts whose results the host has not reported, including attempts to undo a node
-	begun  []*Step            // the attempts of calls that Next has not returned
+	begun  []*Step            // the attempts in the map `calls` that Next has not returned
 	count  uint64             // the number of attempts so far that were handed to the host
 	lapsed map[string]bool    // the tokens of attempts that ended without a result of the host; nil if there are none
 
 	keepsFlight bool                  // whether the run continues from a snapshot with the attempts in flight
-	landing     *landing              // while the run is restored with the attempts in flight; otherwise nil
-	unlanded    map[string]*runFlight // the runs with attempts to undo nodes that are not restored yet, by Run.flightKey
+	landing     *landing              // set while the run is being restored with the attempts in flight; otherwise nil
+	unlanded    map[string]*runFlight // the runs whose attempts to undo nodes are not restored yet, by Run.flightKey
 }
 
 // inFlight is an attempt that the host performs, or will perform.
@@ -108,7 +108,7 @@ func (w *worker) handOver() (more bool) {
 	return false
 }
 
-// work runs a worker until it needs the result of a step.
+// work runs a worker until the worker ends or needs the result of a step.
 func (h *manual) work(w *worker, proceed func() (more bool)) {
 	defer w.exit()
 	w.goOn(proceed())

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Token returns the name of an attempt that Next returns, or has returned, as long as the run waits for its result; otherwise it returns "". No two
-// attempts of a run have the same token, and an attempt keeps its token in each process, see [Coordinator.Snapshot]. A host sends the token with the
-// call, and finds the attempt for the reply with [Coordinator.Attempt].
+// Token returns the name of an attempt, or "" if the run does not wait for the attempt's result. No two attempts of a run have the same token, and an
+// attempt keeps its token in each process, see [Coordinator.Snapshot]. A host sends the token with the call, and finds the attempt for the reply with
+// [Coordinator.Attempt].
 //
 // A token is opaque, but readable: "step:1:1.2:S/pay@r7" is attempt 2 of the node S/pay of run r7, in attempt 1 of S and in epoch 1. The path
 // contains the numbers of items and iterations. The first word is "step", "compensate" for an attempt to undo the node, or "expand" if the step is
@@ -52,8 +52,8 @@ func (c *Coordinator) Attempt(token string) (*Step, error) {
 	return nil, fmt.Errorf("%w: the result of %s", ErrAnswered, quoteID(token))
 }
 
-// InFlight returns the attempts that Next has returned and whose results the run waits for, in the order in which Next returned them. A host uses it
-// to repeat calls that may be lost. An attempt whose step must stop has a context that has ended, see [Coordinator.NextStop].
+// InFlight returns the attempts that Next has returned and for whose results the run waits, in the order in which Next returned them. A host uses
+// InFlight to repeat calls that may be lost. An attempt whose step must stop has a context that has ended, see [Coordinator.NextStop].
 func (c *Coordinator) InFlight() []*Step {
 	defer c.enter()()
 	h := c.h

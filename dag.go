@@ -246,9 +246,10 @@ type Node struct {
 	// MemoName replaces the node's path in the key of its output. So nodes with the same MemoName, Memo and inputs share outputs, even in
 	// different graphs, and a renamed or moved node finds its earlier outputs.
 	MemoName string
-	// MemoKey returns, as a text, what the node's output depends on. The key of the output consists of this text, Memo, and MemoName or the path.
-	// Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like a step, and its result
-	// must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log contains the error.
+	// MemoKey returns a text that contains everything on which the node's output depends. The key of the output consists of this text, Memo, and
+	// MemoName or the path. Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like
+	// a step, and its result must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log
+	// contains the error.
 	MemoKey func(s *Step) (string, error)
 	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, even with a MemoKey. Each lookup
 	// of the output in a [Memo] reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
@@ -272,7 +273,7 @@ type Node struct {
 	// most time begins first. If no node of the graph has an Estimate, every node counts as one unit.
 	Estimate time.Duration
 
-	// Groups names the groups that the node belongs to.
+	// Groups names the groups to which the node belongs.
 	Groups []string
 	// Key is the node's concurrency key. The run's KeyLimit bounds the number of nodes with the same key that run at the same time, and its
 	// KeyRate bounds how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
@@ -326,8 +327,8 @@ type Port struct {
 //
 // If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails, and
 // delivers its value, but does not make To run. If it did, the labels would have no effect. There is one exception. Suppose that an edge with a
-// Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or over
-// other nodes, the plain edge also makes To run. See the package documentation. [Plan.Edges] tells which plain edges deliver data only.
+// Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or through
+// other nodes, the plain edge also makes To run. See the package documentation. [Plan.Edges] shows which plain edges deliver data only.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.

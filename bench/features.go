@@ -166,7 +166,7 @@ func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 // addition is the cost that a feature adds.
 type addition struct {
 	cpu, bytes, allocs float64 // per node; cpu is processor time, on which other load on the machine has little effect
-	relative           float64 // the cost relative to the run without the feature
+	relative           float64 // the processor time with the feature divided by the time without it
 	hand               float64 // the ns per node that the counterpart adds; 0 if there is no counterpart
 	ratio              float64 // cpu divided by hand
 }

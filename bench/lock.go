@@ -12,7 +12,7 @@ import (
 // A run has one lock, under which workers settle their steps. This file predicts the cost of this lock on more cores than the machine has. It
 // measures for how long a worker holds the lock, and simulates workers that perform steps and then settle them one at a time.
 
-// section is the time for which a worker holds the lock for one step.
+// section is the time that a worker holds the lock to settle one step.
 type section struct {
 	own  float64 // ns, if the last holder of the lock was the same worker
 	move float64 // additional ns if the last holder was on another core, because the run's cache lines must move

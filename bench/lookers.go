@@ -114,7 +114,7 @@ func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	return alone, watched, median(ratios), nil
 }
 
-// lookers measures the cost of observers for a run.
+// lookers measures how much longer a run takes while lookers observe it.
 func lookers(out io.Writer, rounds int) error {
 	alone, watched, ratio, err := contestGazes(rounds)
 	if err != nil {

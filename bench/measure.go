@@ -181,7 +181,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// The function `short` writes a number with three significant digits, and separates thousands.
+// The function `short` writes a number with two decimals below 10, one decimal below 100, and none from 100. It separates thousands.
 func short(v float64) string {
 	switch {
 	case v >= 99.95 || v <= -99.95:

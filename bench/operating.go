@@ -41,7 +41,8 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures the time from a call of Create to the first step of the run in one of several idle Runners, which stand for processes.
+// latencies measures the call of Create for a run, and the time from this call to the first step of the run. One Runner serves the runs, and then five.
+// The Runners are idle, and each stands for a process.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {
@@ -112,7 +113,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 	return created, began, err
 }
 
-// counts measures the calls that concern many runs over PostgreSQL.
+// counts measures, over PostgreSQL, the calls that concern many runs. It also prints the size of the tables, before and after some runs were replaced.
 func (s *server) counts(out io.Writer, runs int) error {
 	if err := s.clear(); err != nil {
 		return err
@@ -198,7 +199,7 @@ func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 	return nil
 }
 
-// operatingSQLite measures the calls that concern many runs over an SQLite file.
+// operatingSQLite measures, over an SQLite file, the calls that concern many runs.
 func operatingSQLite(out io.Writer, runs int) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-operating-")
 	if err != nil {
@@ -222,8 +223,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled returns one run for filling a store. Every tenth run is suspended. The method `fill` writes runs in the same
-// proportion.
+// filled returns run i of the runs that fill a store. Every tenth of these runs is suspended, as in the method `fill`.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{
 		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),

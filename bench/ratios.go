@@ -23,8 +23,8 @@ func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 // budgets returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape get a
 // smaller shape of the same kind.
 //
-// The chain, the fan and the layered graph exceed their budgets, because kahn reads the clock. With a clock even the hand-written executor takes
-// more than twice as long as without one. docs/costs.md shows the profile.
+// The graphs of several nodes exceed their budgets. For the chain, the fan and the layered graph the reason is that kahn reads the clock: with a clock
+// even the hand-written executor takes more than twice as long as without one. docs/costs.md shows the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},
@@ -122,7 +122,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 	return ok, nil
 }
 
-// pick returns the budgets of the shape with the given name, or all budgets if the name is empty.
+// pick returns the budget of the shape with the given name, or all budgets if the name is empty.
 func pick(all []budget, name string) []budget {
 	if name == "" {
 		return all

@@ -47,7 +47,7 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf returns the median time of Due for pending runs of one workflow. The store also contains five completed runs of each key, which have had
+// dueOf returns the median time of Due for pending runs of one workflow. For each key the store also contains five completed runs, which have had
 // their turns.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()

@@ -1,4 +1,4 @@
-// Package bulk redrives, cancels or forks the runs of a store that a filter selects. Each call handles one page of runs. It returns a report
+// Package bulk redrives, cancels or forks many runs of a store. A filter selects the runs. Each call handles one page of runs. It returns a report
 // about each run, and a cursor from which any process can continue. The package performs no run. The changed runs are due afterwards, and
 // [kahn.Runner.Serve] or [kahn.Execute] performs them.
 package bulk
@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Selection selects the runs that [Redrive], [Cancel] or [Fork] works on: one page of the runs of a store, the newest first. To get the
-// next page, set the field After to the value of Report.Next.
+// Selection selects runs for [Redrive], [Cancel] or [Fork]: one page of the runs of a store, the newest first. To get the next page, set the field
+// After to the value of Report.Next.
 type Selection struct {
 	Filter store.Filter
 	Limit  int    // the maximum number of runs; 0 means store.DefaultPage
@@ -73,13 +73,14 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 }
 
 // Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and their
-// descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Each run
-// is redriven with the graph whose plan has the same hash as the run's plan. If there is no such graph, the error of the run matches
-// [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
+// descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Each run is
+// redriven with the graph whose plan has the same hash as the run's plan or, if a trigger started the run, contains the run's plan as a part. If
+// there is no such graph, the error of the run matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants],
+// [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
 //
-// The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
-// not changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends. The
-// report then lists only the runs that were handled before the error, and has no Next. The caller may ask for the same page again.
+// The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is not
+// changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if a graph does not compile, the runs cannot be listed, or ctx
+// ends. The report then lists only the runs that were handled before the error, and has no Next. The caller may ask for the same page again.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -122,7 +123,7 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 }
 
 // plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the run's plan contains a part of the graph and has a hash
-// of its own. So a graph with triggers has several entries in the map. All of them contain the plan of the whole graph.
+// of its own. So a graph with triggers has several entries in the map, each with the plan of the whole graph.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {

@@ -117,7 +117,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the name of the file with the definition that a file with tests runs. The parameter `named` is the suite's field Definition.
+// definitionOf returns the name of the definition's file for a file with tests. The parameter `named` is the suite's field Definition.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -282,8 +282,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It brings the paths of mocks, undos and real nodes into the form
-// that declaredPath returns: M/x for M[]/x.
+// checkCases reports paths of nodes that do not exist, and nodes with two mocks or two undos. It brings the paths of mocks, undos and real nodes into
+// the form that declaredPath returns: M/x for M[]/x.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")

@@ -177,7 +177,7 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	return t.end(act(ctx, t, rest))
 }
 
-// printHelp performs the command help.
+// printHelp performs the command `kahn help`.
 func printHelp(_ context.Context, t *terminal, args []string) int {
 	if len(args) == 0 {
 		writeOverview(t.out)

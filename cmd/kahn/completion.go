@@ -24,7 +24,7 @@ The completions know commands, flags, the values of flags that take a few words,
 	}
 }
 
-// printCompletion performs the command completion.
+// printCompletion performs the command `kahn completion`.
 func printCompletion(_ context.Context, t *terminal, args []string) int {
 	script, ok := completions()[args[0]]
 	if !ok {

@@ -101,7 +101,7 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The caller may hold l.mu, because emit does not block.
+// flush streams the line. The caller holds l.mu, also during the call of emit, which does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]

@@ -123,11 +123,11 @@ type line struct {
 	err  error
 }
 
-// answer answers waiting nodes, and reports whether the run continues. On the terminal it repeats a question after an empty line and after an
-// answer that the gate refuses. After the end of the input it asks no further questions.
+// The method `answer` gives waiting nodes their answers, and reports whether the run continues. On the terminal it repeats a question after an empty
+// line and after an answer that the gate refuses. After the end of the input it asks no further questions.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		// If the timeout of a gate has passed, nobody is asked any more: the run is about to end the gate's wait.
+		// If the timeout of a gate has passed, there is no question for it any more: the run is about to end the gate's wait.
 		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool {
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})

@@ -35,7 +35,7 @@ const beat = time.Second
 // alongside lists the flags that may be combined with -follow.
 var alongside = []string{"follow", "store", "v", "progress"}
 
-// follow performs the command with -follow.
+// follow performs `kahn run` with the flag -follow.
 func (h *host) follow(ctx context.Context, t *terminal) int {
 	h.t = t
 	for _, name := range h.given() {
@@ -139,7 +139,8 @@ func isEnd(e *event.Event) bool {
 
 // watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
 func (f *follower) watch(ctx context.Context) {
-	// The first sight must differ from the sight of a run that has not begun, which is the zero sight. There is no note about a cancelled run.
+	// A run that has not begun has the zero sight, and must get a note. So `seen` begins with another value: the status of a cancelled run, which gets
+	// no note.
 	w := watcher{follower: f, seen: sight{status: kahn.RunCancelled}}
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -156,7 +157,7 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// lists remembers of which maps the display knows the number of items.
+// lists contains the maps whose number of items the display knows.
 type lists struct {
 	mu    sync.Mutex      // guards the fields below
 	known map[string]bool // the paths of these maps
@@ -177,8 +178,8 @@ func (m *lists) see(e *event.Event) {
 	}
 }
 
-// count passes the number of items of each map to the display, if there are maps whose number of items the display does not know. Since count reads
-// the whole run, calls of count do nothing for a while after that: for ten times as long as the reading took.
+// If an item of a map has begun and the display does not know how many items this map has, count reads the whole run and passes the missing numbers to
+// the display. For ten times as long as the reading took, further calls of count do nothing.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()

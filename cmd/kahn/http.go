@@ -105,7 +105,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// expects reports whether the config lists a status as expected.
+// expects reports whether a status is expected: by default each status below 400 is, otherwise each status that the config lists.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil

@@ -18,8 +18,8 @@ type kind struct {
 	name     string
 	step     kahn.StepFunc
 	verbatim bool // whether the texts of its config are not templates
-	// check looks in a text of the config for a defect of which the schema knows nothing. It returns the field, the offset in the text or -1, and a
-	// message. check may be nil.
+	// check looks in a text of the config for a defect that the schema cannot find. It returns the field, the offset in the text or -1, and a message.
+	// check may be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
 	contract func() kahn.Contract // the schema of the kind's config

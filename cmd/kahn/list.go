@@ -56,7 +56,7 @@ func runStatuses() (list []string) {
 	return list
 }
 
-// lister performs the command list.
+// lister performs the command `kahn list`.
 type lister struct {
 	store, undone, status string
 	query                 store.Query

@@ -151,7 +151,7 @@ func meant(written string, choices []string) string {
 	return name
 }
 
-// addError adds the problems of an error of package definition.
+// addError adds the problems that an error of package definition lists.
 func (c *checker) addError(err error) {
 	var all *definition.Error
 	switch {

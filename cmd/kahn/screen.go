@@ -181,7 +181,7 @@ func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
 	}
 }
 
-// report writes the outcome of the run, and of every node that did not complete.
+// report writes the lines of reportNodes and reportUndone, and then the outcome and the output of the run.
 func report(t *terminal, res *kahn.Result) {
 	var b strings.Builder
 	reportNodes(&b, res)

@@ -100,7 +100,8 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: the run that -run names, otherwise an unfinished run of the definition with the given inputs, otherwise a new run.
+// choose chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are given, only an
+// unfinished run with the same inputs counts.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {

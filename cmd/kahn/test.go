@@ -45,7 +45,7 @@ The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and
 	},
 }
 
-// testOptions holds the flags of the command test.
+// testOptions holds the flags of the command `kahn test`.
 type testOptions struct {
 	only    string
 	verbose bool

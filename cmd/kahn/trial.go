@@ -87,7 +87,7 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 	return context.Cause(ctx) // not nil if the limit ended a real step
 }
 
-// answer answers the waiting nodes for which the case has an answer. patient reports whether the case lets a node wait for its timeout.
+// The method `answer` gives waiting nodes the answers that the case has for them. patient reports whether the case lets a node wait for its timeout.
 func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
 	for _, wait := range run.Waiting() {
 		m := c.Mocks[declaredPath(wait.Node)]

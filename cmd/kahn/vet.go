@@ -37,7 +37,7 @@ The exit code is 0 if there are no problems, 1 if there are some, and 2 if a fil
 	},
 }
 
-// vetFiles performs the command vet.
+// vetFiles performs the command `kahn vet`.
 func vetFiles(t *terminal, by performer, files []string, format string) int {
 	all, code := problems{}, exitOK
 	for _, file := range files {
@@ -103,7 +103,7 @@ func (c *checker) addReserved(root *definition.Value) {
 	}
 }
 
-// addAliases adds a warning for each name from another engine that a definition uses.
+// addAliases adds a warning for each name that a definition has taken from another engine.
 func (c *checker) addAliases(aliases []*definition.Problem) {
 	for _, p := range aliases {
 		c.add(problem{

@@ -217,7 +217,7 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse. It also returns the offset of the word that the error is about. If the line
+// describeTemplate describes an error of package text/template/parse. It also returns the offset of the word to which the error refers. If the line
 // does not contain this word, the offset is the place of the line's first braces or, without braces, the beginning of the line.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
