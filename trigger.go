@@ -74,7 +74,7 @@ func (m PruneMode) apply(c *config) error {
 
 // prunes makes and caches the pruned plans of a plan with triggers.
 type prunes struct {
-	source *Graph // a copy of the graph as it was compiled, with the settings that applied to it, its own or inherited
+	source *Graph // a copy of the graph as it was compiled, with its own settings and the inherited ones
 	force  *force
 
 	mu    sync.Mutex // guards plans

@@ -17,8 +17,8 @@ import (
 // For a node that is not an ancestor, Status returns [Idle], and Output, Err and Decision return nil. The guard or condition that asked then fails
 // with [ErrNotAncestor]. If a guard fails, the node's GuardErrors determines what happens; a condition or the test of a loop fails with
 // [CauseConditionError]. [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root
-// input fails in the same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. The View of a [Step] returns
-// the same values without an error.
+// input fails in the same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. In all these
+// cases the View of a [Step] returns the same values, but causes no error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
 // ancestor without also asking for the ancestor's status or error: see [View.Unread].

@@ -21,7 +21,7 @@ import (
 type task struct {
 	Plan      planID          `json:"plan"`
 	Of        string          `json:"-"`              // the plan, see planID.short
-	Run       string          `json:"-"`              // the id of the run of a short call, unless it is the id of the workflow's execution
+	Run       string          `json:"-"`              // for a short call: the id of the run; "" if it equals the run id of the workflow's execution
 	Execution string          `json:"-"`              // the end of the run id of the workflow's execution, if Run is left out
 	Path      string          `json:"path"`           // of the node
 	Call      json.RawMessage `json:"call,omitempty"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
@@ -196,8 +196,8 @@ func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) 
 	return replies
 }
 
-// unlessRetryable makes an error permanent if it is or wraps a non-retryable error of Temporal's SDK, so that the node is not retried. Then the step
-// functions of activities that exist already keep their meaning.
+// unlessRetryable makes an error permanent if it is or wraps a non-retryable error of Temporal's SDK, so that the node is not retried. So the code of
+// an existing activity keeps its meaning when it becomes a step function.
 func unlessRetryable(err error) error {
 	var application *sdk.ApplicationError
 	if errors.As(err, &application) && application.NonRetryable() {

@@ -21,7 +21,7 @@ import (
 // call, so short calls make it much shorter. The input of the workflow says whether the calls of a run are short, since a worker of a former version
 // cannot read them. Such a worker hands a short task back, as if it did not have the plan.
 
-// shortPrint is how many characters a short task has for its plan.
+// shortPrint is the length of the hash that names the plan in a short task.
 const shortPrint = 12
 
 // foresight is what a worker computes for calls from a plan alone.
@@ -149,7 +149,7 @@ func (f *foresight) shorten(c kahn.Call, now time.Time) (short kahn.Call, values
 	}
 	for _, part := range []func(){
 		func() {},
-		func() { short.Predecessors = c.Predecessors }, // an early join, or a predecessor that has not completed
+		func() { short.Predecessors = c.Predecessors }, // needed after an early join, or if a predecessor has not completed
 		func() {
 			short.IdempotencyKey, short.ID, short.View.ID, short.View.RunStatus = c.IdempotencyKey, c.ID, c.View.ID, c.View.RunStatus
 		},
@@ -325,7 +325,7 @@ func (c call) task(id planID, run, in string) task {
 	return t
 }
 
-// executionBytes is how many characters of the run id of the workflow's execution a short task contains, if it does not contain the id of its run.
+// If a short task does not contain the id of its run, it contains the last executionBytes characters of the run id of the workflow's execution.
 const executionBytes = 6
 
 // isOfAnother reports whether a task belongs to another execution of the workflow than the activity. This is so if an operator has reset the workflow

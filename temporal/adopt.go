@@ -31,8 +31,8 @@ type adopting struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// adoptedName is the member of the memo that has the planID of a run that was adopted. The plan in the member "kahn" stays the plan with which the
-// run began.
+// adoptedName is the member of the memo with the present planID of an adopted run. The plan in the member "kahn" stays the plan with which the run
+// began.
 const adoptedName = "kahn.adopted"
 
 // Adopt moves a running run to the Plan of its Workflow, see [Attach], although the run began with another version of the plan. The rules are the

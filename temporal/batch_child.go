@@ -115,7 +115,7 @@ func (b *performer) patience(place int, failed bool) time.Duration {
 	return wait
 }
 
-// plan schedules the next report for the given time from now, unless one is due earlier.
+// The method plan sets the timer of the next report to the given time from now, unless the timer fires earlier.
 func (b *performer) plan(after time.Duration) {
 	due := workflow.Now(b.ctx).Add(after)
 	if b.running == 0 || len(b.ended) == 0 || b.timer != nil && !due.Before(b.due) {

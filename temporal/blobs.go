@@ -218,7 +218,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	}
 }
 
-// caller is a data converter that calls the value that it has to convert, which is a function.
+// caller is a data converter for functions: instead of converting a function, it calls the function.
 type caller struct{ converter.DataConverter }
 
 // ToPayload implements [converter.DataConverter].

@@ -20,8 +20,8 @@ var (
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
 
-// Check reports what in a plan does not carry over to Temporal. It joins one error for each node concerned, with the node's path and the
-// reason. Each of these errors matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
+// Check reports what in a plan does not carry over to Temporal. It joins the errors of all nodes concerned; each error has the node's path
+// and the reason, and matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
 //
 // A Go function does not carry over if the workflow itself would have to call it to assemble or check values. Such functions are Map.Key,
 // Map.Estimate, the host's own merges, and contracts that are Go values. A worker accepts such functions if Options.Pure declares them as pure.

@@ -18,7 +18,7 @@ type turns struct {
 // turn has the updates of one workflow.
 type turn struct {
 	places chan struct{} // has an element for each update in flight
-	users  int           // the updates that are in flight or wait; guarded by turns.mu
+	users  int           // how many updates are in flight or wait; guarded by turns.mu
 }
 
 // updating has the updates of this process.

@@ -38,7 +38,7 @@ type execution struct {
 	First uint64 `json:"first"` // the id of its first event
 }
 
-// events answers EventsQuery.
+// The method events answers EventsQuery.
 func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	run := x.c.Run()
 	// The status is read before the range, so if the status is terminal, the range is final.

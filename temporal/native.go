@@ -31,8 +31,8 @@ func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	return Input{in}, err
 }
 
-// begun has the plan and the version that the first worker chooses for an execution that was started without Start. The history records
-// this choice, so that a replay does not depend on the worker.
+// begun has the plan and the version of an execution that was started without Start. The first worker chooses them. The history records this
+// choice, so that a replay does not depend on the worker.
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
@@ -63,7 +63,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // Store.List reads the memo
 }
 
-// begun chooses the plan and the version of a run.
+// The method begun chooses the plan and the version of a run.
 func (h *host) begun(id planID, version int, workflow string) begun {
 	if version == 0 {
 		version = machine.StateVersion

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The names of the workflow's updates, and of the query for its status.
+// The names of the updates that carry a signal or a stop, and of the query for the status. See also AdoptUpdate.
 const (
 	SignalUpdate = "kahn.Signal"
 	StopUpdate   = "kahn.Stop"
@@ -53,7 +53,7 @@ type waiting struct {
 	Deadline time.Time       `json:"deadline,omitzero"`
 }
 
-// handle sets the handlers of the updates and of the query. An update is carried out in its handler, which does not block.
+// handle sets the handlers of the updates and of the queries. An update is carried out in its handler, which does not block.
 func (x *interpreter) handle() error {
 	return errors.Join(
 		workflow.SetUpdateHandlerWithOptions(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) },

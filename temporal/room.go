@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrTooLarge is matched by the error of a run if its results are larger than Temporal takes. The Result that comes with this error has
-// no outputs.
+// ErrTooLarge is matched by the error for values that are larger than Temporal takes: the results of a run, its inputs, or an answer. If a
+// run ends with this error, its Result has no outputs.
 var ErrTooLarge = errors.New("the results of the run are larger than Temporal takes")
 
 // room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node,

@@ -6,8 +6,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Settings are the options that decide what happens in a run, as data. Each field is the option of package kahn of the same name; zero
-// means that option's default. Settings are a part of the workflow's input, so a worker that takes over a run decides like the worker
+// Settings are the options that decide what happens in a run, as data. Each field without a comment is the option of package kahn of the
+// same name; zero means that option's default. Settings are a part of the workflow's input, so a worker that takes over a run decides like the worker
 // before it.
 type Settings struct {
 	Mode           kahn.Mode        `json:"mode,omitempty"`

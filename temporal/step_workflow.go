@@ -28,10 +28,10 @@ type StepWorkflow struct {
 	// nil, the result is read as JSON, as kahn.Types reads it: a number without a type is a float64.
 	Result any
 	// ID is the id of the workflow. "" means the id of the run's workflow, the path of the node and the number of the attempt: order-17/ship/2. If the
-	// run was not started by [Start], its run id takes the place of the workflow's id. An attempt to undo the node has undo: before the path. If a
+	// run was not started by [Start], its run id takes the place of the workflow's id. An attempt to undo the node has "undo:" before the path. If a
 	// workflow with the id is running, the attempt fails without effect.
 	ID string
-	// TaskQueue is the queue of the workflow. "" means the TaskQueue of the Kind, and without that the queue of the run.
+	// TaskQueue is the queue of the workflow. "" means the TaskQueue of the Kind or, if that is "", too, the queue of the run.
 	TaskQueue string
 	// ExecutionTimeout and RunTimeout are Temporal's timeouts. When one expires, the attempt fails. The Timeout of the node asks the child to
 	// cancel instead. Zero means no bound.
@@ -60,8 +60,8 @@ func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, e
 }
 
 // describe sets the child workflow that performs an attempt, and the bytes of its arguments. The history does not record what the function returns,
-// so a replay calls it again, and describe verifies it as [interpreter.verify] does. The function gets a Step of its own, as on a worker. So what it logs
-// and emits is dropped, and does not depend on the number of calls.
+// so a replay calls it again, and describe verifies it as [interpreter.verify] does. The function gets a Step of its own, as on a worker. What it logs
+// and emits through this Step is dropped, so the number of calls makes no difference.
 func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, error)) error {
 	s := a.step
 	var data []byte

@@ -82,7 +82,7 @@ type interpreter struct {
 
 	calls    map[*kahn.Step]*attempt // the running attempts
 	begun    []*attempt              // the attempts that wait to be given to Temporal
-	bytes    int                     // the bytes of the calls that were given to Temporal since the last workflow task that a timer began
+	bytes    int                     // the bytes of the calls that were given to Temporal since the end of the last pause
 	pausing  bool                    // a timer will begin another workflow task
 	count    int                     // the number of attempts in this execution; a batch counts as one attempt
 	lost     map[string]int          // how often in a row workers were lost during attempts of a node, by path
@@ -178,8 +178,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 }
 
 // leaveToAnother fails the workflow task, so that Temporal repeats it, usually on another worker. It is for a worker that lacks something that the
-// run started with, such as its plan, a type or a blob. During a rolling deploy such a worker polls the task queue together with workers that have
-// it.
+// run started with, such as its plan, a type or a blob. During a rolling deploy such a worker polls the task queue together with workers that lack
+// nothing.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
@@ -215,7 +215,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// always returns those options of the Coordinator that do not depend on whether the run begins or continues.
+// The method `always` returns those options of the Coordinator that do not depend on whether the run begins or continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -271,8 +271,9 @@ func (x *interpreter) since(change string) bool {
 	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
 
-// graceVersion names the change that a cancellation by Temporal happens at the time of its arrival, so that running steps get the whole CancelGrace.
-// Without the change it happens at the time of the preceding event. Workflows with names existed when the change was made.
+// graceVersion names a change of cancellations by Temporal. Since the change, a cancellation takes effect at the time of its arrival, so that
+// running steps get the whole CancelGrace. Without the change, it takes effect at the time of the preceding event. Workflows with names existed
+// when the change was made.
 const graceVersion = "kahn.Grace"
 
 // cancel cancels the run because Temporal asked for it.
@@ -374,7 +375,7 @@ func (x *interpreter) written(i int) bool {
 	return false
 }
 
-// queue appends the attempts that the Coordinator hands out to x.begun.
+// queue takes the attempts that the Coordinator hands out, and appends them to x.begun.
 func (x *interpreter) queue() {
 	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
 		x.begun = append(x.begun, &attempt{step: s})
