@@ -177,7 +177,7 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// Decision returns the signal that answered an ancestor, which is a gate or a step that waited: its value, its sender and the sender's comment.
+// Decision returns the signal that answered an ancestor (a gate or a waiting step): the signal's value, its sender and the sender's comment.
 // It returns nil if no signal answered the node, for example after the Timeout of a gate. [NodeResult] contains the same Decision.
 func (v View) Decision(id string) *Decision {
 	if v.data != nil {

@@ -203,7 +203,7 @@ func redrivesServed(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRedriveRequests posts two redrives for a failed run: of an item that the map does not have, and of an item that has failed.
+// engineRedriveRequests posts two redrives for a failed run. The first names an item that the map does not have; the second names a failed item.
 func engineRedriveRequests(ctx context.Context, s store.Inbox) error {
 	var calls []string
 	broken := true

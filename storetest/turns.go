@@ -324,7 +324,7 @@ func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// otherKey: a call does not acquire a run that has another key, or that is not stored.
+// otherKey: a call acquires neither a run with another key nor a run that is not stored.
 func otherKey(ctx context.Context, s store.TurnStore) error {
 	if err := insertAll(ctx, s, keyed("r", "a", 0, time.Hour)); err != nil {
 		return err

@@ -108,7 +108,7 @@ func (r *recorder) keep(m remark, size int) {
 	r.remarks, r.size = append(r.remarks, m), r.size+size
 }
 
-// told returns what the step has reported so far, in order.
+// The method told returns the reports of the step so far, in order.
 func (r *recorder) told() []remark {
 	r.mu.Lock()
 	defer r.mu.Unlock()

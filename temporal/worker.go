@@ -229,7 +229,7 @@ type attemptsOnly struct{ worker.Worker }
 
 func (attemptsOnly) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// stepless returns the path of a node that is a step without a Do, and that no workflow performs.
+// stepless returns the path of a step that has neither a Do nor a Workflow in its Kind.
 func (o Options) stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {
 		for r := range p.Declared() {

@@ -527,7 +527,7 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless the timer that is set fires earlier.
+// arm sets a timer for the next time at which the run has something to do, unless an earlier timer is set.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {

@@ -26,7 +26,7 @@ type timeline struct {
 // life is the history of a node.
 type life struct {
 	path                   string
-	queued, started, ended int           // ids of the first event that queued the node, the first that started it, and its end
+	queued, started, ended int           // ids of the events by which the node was first queued, first started, and ended
 	queuedAt, start, end   time.Duration // the times of these events
 	status                 kahn.Status   // Idle for a node that has not ended
 	after                  constraint    // the event that caused the node's first event

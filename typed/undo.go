@@ -13,7 +13,7 @@ type Undo[T any] struct {
 	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function that undoes the node src
 }
 
-// Compensate sets the function that undoes the effect of the node that makes the value, and returns the value. It may be called once for a node. The
+// Compensate sets the function that undoes the effect of the value's node, and returns the value. It may be called once for a node. The
 // run calls the function before it ends as failed, cancelled or timed out, see Compensate of [kahn.Node].
 //
 //	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
