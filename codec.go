@@ -496,7 +496,7 @@ func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (a
 	return t.valueOf(typ, data, depth)
 }
 
-// valueOf decodes a value of a known type, the reverse of formOf.
+// valueOf is the reverse of formOf: it decodes a value of a known type.
 func (t types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrBadValue, maxValueDepth)
@@ -623,7 +623,7 @@ func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return encodeValue(codec, v)
 }
 
-// decodeValue decodes a value, the reverse of encodeValue.
+// decodeValue is the reverse of encodeValue: it decodes a value.
 func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
 	if codec == nil {
 		codec = Types(nil)

@@ -476,8 +476,8 @@ func evaluate(e Expression, v View) (any, error) {
 	return e.Evaluate(ctx, v)
 }
 
-// Truthy reports whether a guard whose expression has the value v lets its node run. It returns false for false, null, zero, the empty string,
-// empty collections and the string "false", because templates render false as this string.
+// Truthy reports whether a guard lets its node run if the guard's expression has the value v. It returns false for false, null, zero, the empty
+// string, empty collections and the string "false", because templates render false as this string.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -633,7 +633,7 @@ func (l *lowered) install(c *compiler, r machine.Ref) {
 	}
 }
 
-// The method `lower` compiles the texts and schemas of a node. It calls user code, so Compile holds no lock.
+// The method `lower` compiles the texts and schemas of a node. It calls user code, so Compile holds no lock meanwhile.
 func (c *compiler) lower(i int) {
 	n := c.g.nodes[i]
 	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil && (n.Gate == nil || n.Gate.Schema == nil) {

@@ -28,8 +28,8 @@ type Coordinator struct {
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot. Calls that were in flight are made again, unless the
-// snapshot is one of [Coordinator.Snapshot]. The nodes need no Do: the host performs their steps.
+// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot. Calls that were in flight are made again, unless
+// [Coordinator.Snapshot] has taken the snapshot. The nodes need no Do: the host performs their steps.
 //
 // NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the year 9999,
 // which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. A Coordinator cannot offer the
@@ -175,8 +175,8 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns the next attempt whose step the host must stop. It returns each attempt once. context.Cause(s) is the reason why the attempt
-// must stop. The run waits for the attempt's result for the time of [CancelGrace].
+// NextStop returns the next attempt whose step the host must stop. It returns each attempt once. context.Cause(s) is the reason why the attempt must
+// stop. The run waits for the attempt's result, but only for the time of [CancelGrace].
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)

@@ -41,7 +41,8 @@ func (c *Coordinator) Snapshot() *Snapshot {
 	return s
 }
 
-// flightState is the part of a snapshot that is needed to continue with the attempts in flight. Times are in nanoseconds since Start.
+// flightState is the part of a snapshot that is needed to continue with the attempts in flight. Times that are numbers count nanoseconds since
+// Start.
 type flightState struct {
 	Start       time.Time   `json:"start"` // the zero of the run's clock
 	Clock       int64       `json:"clock"`
@@ -97,13 +98,13 @@ type lineFlight struct {
 type nodeFlight struct {
 	ID       string            `json:"id"`
 	Number   uint64            `json:"number,omitempty"`   // see inFlight; 0 if the host does not perform the node
-	Begun    bool              `json:"begun,omitempty"`    // whether Next has not returned the attempt
+	Begun    bool              `json:"begun,omitempty"`    // whether Next has not returned the attempt yet
 	Alone    bool              `json:"alone,omitempty"`    // see single.alone
 	Draining bool              `json:"draining,omitempty"` // Draining and Stopping are as in the word of the node
 	Stopping bool              `json:"stopping,omitempty"`
 	Stop     *flightStop       `json:"stop,omitempty"` // why the context of the attempt has ended
 	Deadline int64             `json:"deadline,omitempty"`
-	Timeout  *int64            `json:"timeout,omitempty"` // of a compensation: when its Timeout and its grace end
+	Timeout  *int64            `json:"timeout,omitempty"` // Timeout and Grace are for a compensation: when its timeout and its grace end
 	Grace    *int64            `json:"grace,omitempty"`
 	TimedOut timeoutScope      `json:"timed_out,omitempty"` // TimedOut and Lasts are as in nodeState, for a node that is no composite
 	Lasts    time.Duration     `json:"lasts,omitempty"`
@@ -116,7 +117,7 @@ type nodeFlight struct {
 // flightStop is a stopCause, for an attempt whose context has ended.
 type flightStop struct {
 	Err      *storedError `json:"error"`
-	Deadline bool         `json:"deadline,omitempty"` // whether Err returns context.DeadlineExceeded
+	Deadline bool         `json:"deadline,omitempty"` // whether the method Err of the context returns context.DeadlineExceeded
 	Turn     int          `json:"turn,omitempty"`     // the position in manual.stops, from 1; 0 if NextStop has returned the attempt
 }
 

@@ -294,7 +294,7 @@ func (x *landing) sortFailures(root *Run, runs *held) {
 	})
 }
 
-// landKeys restores the buckets of the tree's keys, also of a key whose nested runs have ended.
+// landKeys restores the buckets of the tree's keys, also the bucket of a key whose nested runs have ended.
 func (x *landing) landKeys(root *Run) {
 	if root.tree == nil || !root.st.Rated() {
 		return
@@ -494,7 +494,7 @@ func (r *Run) landUndos(now int64) {
 	}
 }
 
-// land restores the attempt in flight.
+// land restores the attempt to undo the node.
 func (u *undo) land(n *nodeFlight, now int64) {
 	r, by := u.run, u.run.undo.by
 	step := &Step{run: r, ref: u.ref, attempt: u.attempts, flags: stepUndo | stepDetached}

@@ -28,7 +28,7 @@ type manual struct {
 
 	calls  map[*Step]inFlight // the attempts whose results the host has not reported, including attempts to undo a node
 	begun  []*Step            // the attempts in the map `calls` that Next has not returned
-	count  uint64             // the number of attempts so far that were handed to the host
+	count  uint64             // the number of attempts that were handed to the host so far
 	lapsed map[string]bool    // the tokens of attempts that ended without a result of the host; nil if there are none
 
 	keepsFlight bool                  // whether the run continues from a snapshot with the attempts in flight

@@ -102,7 +102,7 @@ func (x inFlight) token(s *Step) string {
 	return s.run.token(kind, s.ref, s.attempt, again)
 }
 
-// token returns the token of an attempt of a node. The parameter `again` is the number of re-entries in the attempt.
+// token returns the token of an attempt of a node. The parameter `again` is the number of re-entries into the attempt.
 func (r *Run) token(kind string, ref machine.Ref, attempt, again int32) string {
 	var outer [8]int32
 	numbers := outer[:0] // of the composites around the node, the innermost first

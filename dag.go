@@ -323,7 +323,7 @@ type Port struct {
 	Default any
 }
 
-// Edge makes node To follow node From, and determines the value that it delivers to To.
+// Edge makes node To follow node From, and determines which value To gets.
 //
 // If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails, and
 // delivers its value, but does not make To run. If it did, the labels would have no effect. There is one exception. Suppose that an edge with a
@@ -356,7 +356,7 @@ type Edge struct {
 	Default any
 }
 
-// On is the outcome of its source for which an edge waits.
+// On is an outcome of an edge's source. The edge waits for this outcome.
 type On uint8
 
 // The outcomes an edge can wait for.
@@ -726,8 +726,8 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map without ports and in-edges
-// gets the root inputs, so root inputs are then sources, too.
+// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map with neither ports nor
+// in-edges gets the root inputs, so root inputs are then sources, too.
 func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {

@@ -20,7 +20,7 @@ type job struct {
 // lasting is a context that could end, but does not.
 var lasting, _ = context.WithCancel(context.Background())
 
-// context returns the context in which the caller runs the graph.
+// The method `context` returns the context with which the caller runs the graph.
 func (j job) context() context.Context {
 	if j.ends {
 		return lasting

@@ -12,7 +12,7 @@ import (
 // driveBudget bounds the time per node of State.Drive, as a multiple of the time of Execute.
 const driveBudget = 4
 
-// driven drives a State with State.Drive. It calls no steps, but settles each task that Drive begins as completed.
+// driven drives a State with State.Drive. It calls no steps, and settles each begun task with the status Completed.
 var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	plan, err := kahnGraph(j.shape, false).Compile()
 	if err != nil {

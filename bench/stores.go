@@ -293,8 +293,8 @@ func inFolder(f func(path string) error) error {
 	return errors.Join(f(filepath.Join(dir, "runs.db")), os.RemoveAll(dir))
 }
 
-// rowsAlone writes the rows of the load as a program without an engine would. The values are computed before the measurement, and the first
-// statement of each commit checks the lease. rowsAlone uses as many transactions as the engine's runs.
+// rowsAlone writes the rows of the load as a program without an engine would. The values are computed before the measurement, and the first statement
+// of each commit checks the lease. rowsAlone uses as many transactions as the runs have used.
 func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})

@@ -134,8 +134,8 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	// All parameters of a composite count, except for an item of a map: its parameters include the whole list, but its output depends on the list only
-	// if an inner node names it.
+	// All parameters of a composite count. The item of a map is an exception: its parameters include the whole list, but its output depends on the list
+	// only if an inner node names the list.
 	if n.Map == nil {
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {

@@ -123,7 +123,7 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. A part of a value counts once for each YAML alias of this value.
+// isSmall reports whether a value has no more parts than a definition may have. If YAML aliases repeat a value, its parts count each time.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

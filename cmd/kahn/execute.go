@@ -76,8 +76,8 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	// After Ctrl-C, leave cancels the run if there is no store or -cancel is set. Otherwise it leaves the run, which another process can continue if
-	// it is stored.
+	// After Ctrl-C, the function `leave` cancels the run if there is no store or -cancel is set. Otherwise it calls Leave, and another process can
+	// continue a stored run.
 	leave := func() {
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			_ = run.Cancel() // if the run is at rest in a store, Cancel posts a request there; if this fails, the run stays unchanged

@@ -29,7 +29,7 @@ type follower struct {
 }
 
 // beat is the interval at which a follower asks the store whether a process performs the run and what the run waits for. If the run does not
-// store its events, the follower asks at the same interval which records have changed.
+// store its events, beat is also the least pause between two readings of its records.
 const beat = time.Second
 
 // alongside lists the flags that may be combined with -follow.

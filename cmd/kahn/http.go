@@ -145,7 +145,7 @@ func unexpected(req *http.Request, resp *http.Response) error {
 	return kahn.Permanent(failure)
 }
 
-// maxRetryAfter bounds the delay that a server can ask for.
+// maxRetryAfter bounds the delay that a server can request.
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter returns the delay in the header Retry-After, given in seconds or as a date, or 0 without such a header.
@@ -185,7 +185,7 @@ func plain(v any) any {
 	})
 }
 
-// withNumbers replaces each number in a value by the result of the function number.
+// withNumbers replaces each number in a value by the result of the function `number`.
 func withNumbers(v any, number func(json.Number) any) any {
 	switch v := v.(type) {
 	case json.Number:

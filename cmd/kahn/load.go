@@ -25,7 +25,7 @@ func readFile(name string) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(file, int64(definition.Limits{}.Resolved().Bytes)+1))
 }
 
-// load reads the definition in a file. If it has problems, the error lists all of them, with their places.
+// load reads the definition in a file. If the definition has problems, the error lists all of them, with their places.
 func (p performer) load(file string) (*kahn.Graph, error) {
 	doc, err := p.document(file)
 	if err != nil {

@@ -139,7 +139,8 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// maxCompared is the number of names above which vet suggests no similar name for an unknown one, since comparing all would take too long.
+// maxCompared bounds the number of names with which vet compares an unknown name. If there are more names, vet suggests none, since the comparison would
+// take too long.
 const maxCompared = 1000
 
 // meant returns the choice that is most similar to a written name, or "" if none is similar.

@@ -31,7 +31,7 @@ type storedRun struct {
 	labels map[string]string
 	lease  time.Duration
 	file   string
-	info   os.FileInfo    // describes the file as it was when it was opened
+	info   os.FileInfo    // describes the file that was opened
 	goesOn bool           // whether the run is in the store and this command continues or redrives it
 	asked  bool           // whether the run has ended and a request to redrive it waits in the store
 	again  bool           // whether this command redrives the run

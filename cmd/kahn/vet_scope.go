@@ -27,7 +27,7 @@ type wiring struct {
 	params [][]string // by node: the parameters that edges deliver; nil if no edge leads to the node
 	before [][]int    // by node: the nodes from which edges lead to it
 	partly []bool     // by node: whether the node may have edges or parameters that could not be read
-	open   bool       // whether any node may have unread edges
+	open   bool       // whether unread edges may lead to any node
 
 	above [][]uint64 // by node: its ancestors as bits; nil if unknown; the method `climb` sets it on first use
 }
@@ -160,7 +160,7 @@ func (s *scopes) wiring(at place) *wiring {
 // edge holds the ends of an edge that are known from the place of the edge in the document.
 type edge struct{ from, to string }
 
-// edges adds the edges in a part of a document, which is one edge or a list of edges.
+// edges adds the edges of a part of a document. The part is one edge or a list of edges.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return
