@@ -136,7 +136,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served, attended: attended},
 		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
-		runRare:    &notRare,
+		runRare:    &notRare, runReports: &notReported,
 	}
 	r.manual = cfg.manual
 	if t := r.cfg.test; t != nil {

@@ -304,10 +304,10 @@ type lesson struct {
 
 // estimates returns the estimates that the run uses, or nil if it uses none.
 func (r *Run) estimates() *estimates {
-	if r.learning == nil {
-		return nil
+	if x := r.outermost().learning; x != nil {
+		return x.known
 	}
-	return r.learning.known
+	return nil
 }
 
 // noteLessons records the durations of the nodes that completed since this process began or continued the run, so that teach can pass them to the

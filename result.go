@@ -175,7 +175,7 @@ func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 // performed returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
-		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}, runRare: &notRare}
+		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}, runRare: &notRare, runReports: &notReported}
 	}
 	return r.run
 }

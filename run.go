@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -19,17 +20,17 @@ type Run struct {
 	// goroutine: the worker that has finished a step records its outcome, takes the best ready node in the same critical section and performs
 	// that node itself. If more nodes are ready, the worker starts one more worker, which does the same.
 
-	runGiven                  // its plan, inputs and options
-	st         machine.Locked // the lock, and all decisions
-	runNodes                  // its records of nodes
-	runReports                // its events
-	runNest                   // its place in a tree of nested runs
-	runCrew                   // its goroutines and timers
-	runStops                  // its stops
-	runRest                   // gates, signals, rest
-	runOutcome                // its end
-	undo       *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
-	*runRare                  // what few runs need
+	runGiven                   // its plan, inputs and options
+	st          machine.Locked // the lock, and all decisions
+	runNodes                   // its records of nodes
+	*runReports                // its events
+	runNest                    // its place in a tree of nested runs
+	runCrew                    // its goroutines and timers
+	runStops                   // its stops
+	runRest                    // gates, signals, rest
+	runOutcome                 // its end
+	undo        *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
+	*runRare                   // what few runs need
 	runIdentity
 }
 
@@ -47,7 +48,9 @@ type runRare struct {
 	tokenDue     *alarm                              // rings when the next token arrives for which a node waits; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
 	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
+	bound        int64                               // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
 	deadline     *alarm                              // rings when the run's Timeout has passed
+	learning     *learning                           // connects the run to its History; nil without one; set before the run begins
 	stopCauses   map[CauseKind]*stopCause            // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
 	asked        *Request                            // the first request to stop, or nil; belongs to the outermost run
 	redrivenBy   *Request                            // the request for the redrive that began the epoch, or nil; belongs to the outermost run
@@ -78,14 +81,13 @@ type runGiven struct {
 	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool      // whether step is wrapped in middleware and also performs the nodes' own Do
-	stepless bool      // whether the host has given no step function
-	mayEnd   bool      // whether the caller's context may end
-	careful  bool      // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
-	attended bool      // whether Execute waits for the run, which then follows the caller's context
-	unheld   bool      // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
-	epoch    int       // 1, plus one for each redrive
-	learning *learning // connects the run to its History; nil without one; set before the run begins
+	wrapped  bool // whether step is wrapped in middleware and also performs the nodes' own Do
+	stepless bool // whether the host has given no step function
+	mayEnd   bool // whether the caller's context may end
+	careful  bool // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	attended bool // whether Execute waits for the run, which then follows the caller's context
+	unheld   bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	epoch    int  // 1, plus one for each redrive
 }
 
 // runNodes are the records of a run's nodes.
@@ -96,11 +98,25 @@ type runNodes struct {
 	texts   atomic.Pointer[sync.Map] // see branchText and inputsHash
 }
 
-// runReports contains the recorders of a run's events.
+// runReports contains the recorders of a run's events. Runs whose events nothing reads share notReported, which is never written to.
 type runReports struct {
 	log      *eventLog   // the outermost run's log; nil if nothing reads the events; immutable
 	recorder *recorder   // nil without a log
 	scope    *eventScope // nil without a log
+}
+
+var notReported runReports
+
+// reports returns the recorders of a run whose events go to a log, as one object.
+func (r *Run) reports(log *eventLog, rec recorder) *runReports {
+	rec.latest = make([]latest, len(r.plan.names))
+	x := &struct {
+		runReports
+		recorder recorder
+		scope    eventScope
+	}{recorder: rec, scope: eventScope{r.plan, r.prefix, r.epoch}}
+	x.runReports = runReports{log, &x.recorder, &x.scope}
+	return &x.runReports
 }
 
 // runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
@@ -110,7 +126,6 @@ type runNest struct {
 	outer    *Run  // nil for a run that is not nested
 	turn     *turn // the run's position in the tree; nil without a tree
 	began    int64 // when the run began, in ns since the start of the outermost run
-	bound    int64 // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
 	touched  bool  // see tree
 	heldBack bool  // whether the run is in durable.heldBack
 	nests    bool  // whether at least one node is a composite or has been expanded
@@ -244,9 +259,9 @@ func (r *Run) prepare(x *restoration) {
 	r.epoch = 1
 	switch {
 	case x != nil && (x.file.Estimates != nil || r.cfg.history != nil):
-		r.learning = &learning{known: x.file.Estimates}
+		r.rare().learning = &learning{known: x.file.Estimates}
 	case x == nil && r.cfg.history != nil:
-		r.learning = &learning{known: r.cfg.history.estimates(r.plan.name)}
+		r.rare().learning = &learning{known: r.cfg.history.estimates(r.plan.name)}
 	}
 	r.initState()
 	r.st.DrivenBy((*runHost)(r), nil)
@@ -264,8 +279,7 @@ func (r *Run) prepare(x *restoration) {
 		if x != nil {
 			last = x.file.LastEvent
 		}
-		r.scope = &eventScope{r.plan, "", r.epoch}
-		r.log, r.recorder = newEventLog(r, last), &recorder{latest: make([]latest, len(r.plan.names))}
+		r.runReports = r.reports(newEventLog(r, last), recorder{})
 		if x != nil {
 			r.log.goOn(r.earlierLog())
 		}
@@ -373,7 +387,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		r.rare().from = nil
 	}
 	if r.cfg.timeout > 0 && r.bound == 0 {
-		r.bound = saturate.Add(now, int64(r.cfg.timeout))
+		r.rare().bound = saturate.Add(now, int64(r.cfg.timeout))
 	}
 	if x != nil {
 		r.restore(x)
@@ -433,9 +447,7 @@ func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
 	}
-	if r.bound = int64(deadline.Sub(r.start)); r.bound == 0 {
-		r.bound = -1 // zero means never
-	}
+	r.rare().bound = cmp.Or(int64(deadline.Sub(r.start)), -1) // zero means never
 }
 
 // now returns the time of the run's clock: nanoseconds since its start, monotonic. In a run that a Coordinator drives, the Coordinator sets the

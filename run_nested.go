@@ -121,10 +121,10 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	c := &Run{runGiven: r.runGiven, runRare: &notRare}
+	c := &Run{runGiven: r.runGiven, runRare: &notRare, runReports: &notReported}
 	c.plan, c.cfg, c.unheld = p, r.tree.config(), false
 	c.stage = stageRunning // no Runner delays a nested run
-	c.log, c.single, c.manual = r.log, r.single, r.manual
+	c.single, c.manual = r.single, r.manual
 	c.runNest = runNest{
 		tree: r.tree, outer: r, nests: p.composite,
 		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
@@ -150,11 +150,15 @@ func (t *tree) config() *config {
 
 // limitTo bounds a nested run by the timeouts of its composite's attempt.
 func (r *Run) limitTo(step *Step) {
-	if r.bound = 0; step.flags&stepDetached == 0 {
-		r.bound = r.outer.bound
+	bound := int64(0)
+	if step.flags&stepDetached == 0 {
+		bound = r.outer.bound
 	}
-	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (r.bound == 0 || x.deadline < r.bound) {
-		r.bound = x.deadline
+	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (bound == 0 || x.deadline < bound) {
+		bound = x.deadline
+	}
+	if r.bound != bound {
+		r.rare().bound = bound
 	}
 }
 
@@ -189,10 +193,9 @@ func (r *Run) setUp(c *Run) {
 		c.tree.longest = max(c.tree.longest, len(c.prefix))
 	}
 	if r.st.IsLogged() {
-		c.scope = &eventScope{c.plan, c.prefix, c.epoch}
 		c.st.KeepLog()
 		start := r.recorder.latest[c.within.ref].id
-		c.recorder = &recorder{first: start, wave: start, ended: start, latest: make([]latest, len(c.plan.names))}
+		c.runReports = c.reports(r.log, recorder{first: start, wave: start, ended: start})
 	}
 	c.records = make([]record, len(c.plan.names))
 	c.enter()

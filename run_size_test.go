@@ -23,5 +23,5 @@ func TestMain(m *testing.M) {
 // TestSizeOfRun: every run, also a nested one, is one object of this size class of Go's allocator or a smaller one.
 func TestSizeOfRun(t *testing.T) {
 	t.Parallel()
-	require.LessOrEqual(t, unsafe.Sizeof(Run{}), uintptr(1152))
+	require.LessOrEqual(t, unsafe.Sizeof(Run{}), uintptr(1024))
 }

@@ -741,9 +741,9 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	cfg := byDefault[0]
 	cfg.codec, cfg.statusRule, cfg.allowChange, cfg.runID, cfg.reads = given.codec, given.statusRule, given.allowChange, id, true
 	return &Run{
-		runGiven:   runGiven{plan: p, stepless: true, ctx: context.Background(), base: context.Background(), cfg: &cfg, unheld: true},
-		runNest:    runNest{instance: &notNested},
-		runRare:    &notRare,
+		runGiven: runGiven{plan: p, stepless: true, ctx: context.Background(), base: context.Background(), cfg: &cfg, unheld: true},
+		runNest:  runNest{instance: &notNested},
+		runRare:  &notRare, runReports: &notReported,
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}, nil
 }

@@ -31,7 +31,7 @@ func (c *Compensation) UnmarshalText(text []byte) error { return compensationNam
 // undoing is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The
 // struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
-	cleanups int       // cleanup nodes that are not terminal
+	cleanups int32     // cleanup nodes that are not terminal
 	asked    moment    // the latest moment at which the State called Host.Reverses
 	holds    bool      // whether unstarted nodes must wait until no node is left to undo
 	reversal *reversal // the current pass, or nil
@@ -86,7 +86,7 @@ func (s *Locked) AllowUndo() {
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
 // leftOf returns the counter of unfinished nodes to which node r belongs. r must not be the end node.
-func (s *Locked) leftOf(r Ref) *int {
+func (s *Locked) leftOf(r Ref) *int32 {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
 	}

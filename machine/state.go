@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
@@ -27,8 +28,7 @@ type State struct {
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
-	wide   []wide // by facts.wide
-	taken  []bool // by label number: whether a completed condition has taken the label
+	*stateMarks
 
 	order *Schedule // the order in which ready nodes start: the order of the net, or an order for this run only
 	stateQueues
@@ -46,21 +46,27 @@ type stateQueues struct {
 	gates   *gateQueue  // nil until a gate is ready; gates in status Ready that have not been handed out
 	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; created on first use
 	work    []Ref       // settled nodes whose out-edges have not been visited
-
-	announced bool // an announcement is open: see Announce
 }
+
+// stateMarks holds what only wide nodes and conditions need. The other States share noMarks, whose slices are empty.
+type stateMarks struct {
+	wide  []wide // by facts.wide
+	taken []bool // by label number: whether a completed condition has taken the label
+}
+
+var noMarks stateMarks
 
 // stateTally counts nodes and, for tests, edges.
 type stateTally struct {
-	left       int // nodes that are not terminal, except the end node and, after AllowUndo, cleanup nodes: see leftOf
-	running    int // nodes that hold a slot
-	busy       int // nodes that run, retry or are being checked, with or without a slot
-	asleep     int // suspended nodes
-	pending    int // under Waves: nodes of the current tier that are not terminal
-	badNodes   int // failed, aborted or cancelled nodes
-	cancelled  int // cancelled nodes
-	tolerated  int // nodes that failed by themselves under ContinueOnFail, and composites in which failures were handled
-	staleCount int
+	left       int32 // nodes that are not terminal, except the end node and, after AllowUndo, cleanup nodes: see leftOf
+	running    int32 // nodes that hold a slot
+	busy       int32 // nodes that run, retry or are being checked, with or without a slot
+	asleep     int32 // suspended nodes
+	pending    int32 // under Waves: nodes of the current tier that are not terminal
+	badNodes   int32 // failed, aborted or cancelled nodes
+	cancelled  int32 // cancelled nodes
+	tolerated  int32 // nodes that failed by themselves under ContinueOnFail, and composites in which failures were handled
+	staleCount int32
 	visits     int64 // edges and group members visited; tests check that the work is linear
 }
 
@@ -68,12 +74,12 @@ type stateTally struct {
 type stateHolds struct {
 	waves  bool       // nodes start tier by tier
 	holds  bool       // while a node is suspended, no node starts for the first time
-	tier   int32      // under Waves: the current tier
-	limit  int        // slots; 0 means no limit
 	hold   hold       // which nodes must not start at present
 	closed bool       // keeps even cleanup nodes and the end node from running, since the run has lost its store or never began
 	parks  bool       // the host queues ready inline nodes, once its store has recorded them
 	admits bool       // nodes with FlagAdmit appear as Ready until the host calls Admitted
+	tier   int32      // under Waves: the current tier
+	limit  int32      // slots; 0 means no limit
 	aside  *setAside  // nil until a hold has kept a node from starting
 	tree   *TreeSlots // the slots that the runs of a tree share; nil if the tree has no limit; non-nil only if limit is set
 }
@@ -130,12 +136,13 @@ type stateTimes struct {
 	decidedAt []int32 // by Ref: when the node's join was decided
 }
 
-// stateNotes holds recorded changes and the observers.
+// stateNotes holds recorded changes, the observers, and whether the host was asked to look.
 type stateNotes struct {
-	logged bool
-	noted  bool       // transitions are logged or observed
-	host   Host       // the coordinator that drives the State, or nil
-	rule   StatusRule // the rule by which RunStatusSignal computes the status if there is no host
+	announced bool // an announcement is open: see Announce
+	logged    bool
+	noted     bool       // transitions are logged or observed
+	rule      StatusRule // the rule by which RunStatusSignal computes the status if there is no host
+	host      Host       // the coordinator that drives the State, or nil
 	*stateLog
 }
 
@@ -210,14 +217,14 @@ func (s *Locked) TakeUnchecked() []Ref {
 func (s *Locked) Visited() int64 { return s.visits }
 
 // StaleOutcomes returns the number of outcomes that were refused because their token was not current.
-func (s *Locked) StaleOutcomes() int { return s.staleCount }
+func (s *Locked) StaleOutcomes() int { return int(s.staleCount) }
 
 // Leftovers returns texts about the work that the run has not finished. It returns none once the run has ended.
 func (s *Locked) Leftovers() (left []string) {
 	for _, x := range []struct {
 		what string
 		n    int
-	}{{"busy", s.busy}, {"not terminal", s.left}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()}} {
+	}{{"busy", int(s.busy)}, {"not terminal", int(s.left)}, {"ready", s.ready.Len()}, {"inline", s.inline.Len()}} {
 		if x.n != 0 {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}
@@ -254,7 +261,7 @@ func (s *Locked) Epoch(r Ref) int {
 func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
 // OpenTier returns the number of the current tier, from 0, and how many nodes of the tier are not terminal. Before the first tier it returns -1.
-func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
+func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, int(s.pending) }
 
 // SettledAfter reports whether a predecessor of node r, the node `from`, ended only after the join of r was decided. This is possible only if r has
 // an early rule.
@@ -377,7 +384,7 @@ func (s *Locked) Init(p *Net, x *Setup) {
 	n := len(p.names)
 	s.mu = &s.own
 	s.aftermath, s.stateLog = &noAftermath, &noLog
-	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule, s.stops = p, x.Waves, x.Holds, x.Limit, n, -1, x.Rule, x.Stops
+	s.net, s.waves, s.holds, s.limit, s.left, s.tier, s.rule, s.stops = p, x.Waves, x.Holds, int32(min(x.Limit, math.MaxInt32)), int32(n), -1, x.Rule, x.Stops
 	if p.end != NoRef {
 		s.left--
 	}
@@ -389,16 +396,16 @@ func (s *Locked) Init(p *Net, x *Setup) {
 	}
 	s.limits = makeLimits(p, &x.SlotSetup)
 	s.ready = ordset.MakeIn(space[n:], n)
+	s.stateMarks = &noMarks
+	if p.wide > 0 || p.labels > 0 {
+		s.stateMarks = &stateMarks{make([]wide, p.wide), make([]bool, p.labels)}
+	}
 	if p.wide > 0 {
-		s.wide = make([]wide, p.wide)
 		for r := range p.facts {
 			if f := &p.facts[r]; f.wide >= 0 {
 				s.wide[f.wide].ports = p.portEdges(Ref(r))
 			}
 		}
-	}
-	if p.labels > 0 {
-		s.taken = make([]bool, p.labels)
 	}
 	if p.early {
 		s.stateTimes = &stateTimes{settledAt: make([]int32, n), decidedAt: make([]int32, n)}

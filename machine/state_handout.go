@@ -161,7 +161,7 @@ func (s *Locked) HasWork(pausing int) bool {
 			backoffs++
 		}
 	}
-	return s.busy > backoffs+pausing || s.busy+s.asleep == 0 && !s.Done()
+	return int(s.busy) > backoffs+pausing || s.busy+s.asleep == 0 && !s.Done()
 }
 
 // FirstInline returns the first node whose check or inline evaluation is due.

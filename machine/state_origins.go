@@ -34,7 +34,7 @@ const (
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
 	opened   []Ref         // nodes in state originsOpen
-	badNodes int           // the State's badNodes when the sets were computed
+	badNodes int32         // the State's badNodes when the sets were computed
 
 	final joins // the joins that can no longer change; as values of type originSet they have the numbers -2, -4, ...
 	open  joins // the joins of nodes in state originsOpen; as values of type originSet they have the numbers -3, -5, ...

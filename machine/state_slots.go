@@ -554,13 +554,13 @@ func (s *Locked) ShareLimits(root *Locked) {
 // ShareTree makes the nodes of the run take slots of a tree in addition to the run's own slots.
 func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
-		s.limit = math.MaxInt
+		s.limit = math.MaxInt32
 	}
 	s.tree, s.ownLimits().active = t, true
 }
 
 // OwnSlots returns the run's own limit, or 0, and how many of its slots are taken.
-func (s *Locked) OwnSlots() (limit, used int) { return s.limit, s.running }
+func (s *Locked) OwnSlots() (limit, used int) { return int(s.limit), int(s.running) }
 
 // InTree reports whether the nodes of the run take the slots of a tree.
 func (s *Locked) InTree() bool { return s.tree != nil }

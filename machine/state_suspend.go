@@ -203,7 +203,7 @@ func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 }
 
 // Sleepers returns the number of suspended nodes.
-func (s *Locked) Sleepers() int { return s.asleep }
+func (s *Locked) Sleepers() int { return int(s.asleep) }
 
 // OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
 func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
