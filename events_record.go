@@ -86,6 +86,27 @@ func (v *verdict) event() eventKind {
 	return evRunFailed
 }
 
+// runReports contains the recorders of a run's events. Runs whose events nothing reads share notReported, which is never written to.
+type runReports struct {
+	log      *eventLog   // the outermost run's log; nil if nothing reads the events; immutable
+	recorder *recorder   // nil without a log
+	scope    *eventScope // nil without a log
+}
+
+var notReported runReports
+
+// reports returns the recorders of a run whose events go to a log, as one object.
+func (r *Run) reports(log *eventLog, rec recorder) *runReports {
+	rec.latest = make([]latest, len(r.plan.names))
+	x := &struct {
+		runReports
+		recorder recorder
+		scope    eventScope
+	}{recorder: rec, scope: eventScope{r.plan, r.prefix, r.epoch}}
+	x.runReports = runReports{log, &x.recorder, &x.scope}
+	return &x.runReports
+}
+
 // recorder turns the changes of a run into entries of its log, and finds for each entry the earlier event that led to it.
 // The run's lock guards it.
 type recorder struct {

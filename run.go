@@ -98,27 +98,6 @@ type runNodes struct {
 	texts   atomic.Pointer[sync.Map] // see branchText and inputsHash
 }
 
-// runReports contains the recorders of a run's events. Runs whose events nothing reads share notReported, which is never written to.
-type runReports struct {
-	log      *eventLog   // the outermost run's log; nil if nothing reads the events; immutable
-	recorder *recorder   // nil without a log
-	scope    *eventScope // nil without a log
-}
-
-var notReported runReports
-
-// reports returns the recorders of a run whose events go to a log, as one object.
-func (r *Run) reports(log *eventLog, rec recorder) *runReports {
-	rec.latest = make([]latest, len(r.plan.names))
-	x := &struct {
-		runReports
-		recorder recorder
-		scope    eventScope
-	}{recorder: rec, scope: eventScope{r.plan, r.prefix, r.epoch}}
-	x.runReports = runReports{log, &x.recorder, &x.scope}
-	return &x.runReports
-}
-
 // runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
 // and one clock.
 type runNest struct {
