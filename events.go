@@ -27,11 +27,11 @@ type Event = event.Event
 // the id 0, Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at
 // its own pace and without delaying the run. A second loop over the sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the
-// run continues from a [Snapshot] that was taken in this process, or under a [Runner] that still has the run. Ids continue in any case. If the
-// run has [StoreEvents], store.OpenEvents yields all its events from the first on.
+// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the run
+// continues from a [Snapshot] that was taken in this process. It also has them if a [Runner] continues a run that it still has. Ids continue in any
+// case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
+// An error comes with a zero Event, and ends the sequence. The errors are the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
 func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -116,7 +116,7 @@ type logRest struct {
 	run   *Run        // the run of the scope; nil if the entry ends no node, if the log has no observers, or once all of them have seen the entry
 }
 
-// eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
+// eventScope holds the facts about a run, or about a nested run, that the events of its nodes need. It is immutable.
 type eventScope struct {
 	plan   *Plan
 	prefix string // the prefix of the nodes' paths
@@ -146,7 +146,7 @@ func (b *block) append(e *entry, observed bool) {
 	b.lines = append(b.lines, l)
 }
 
-// removeLast removes an entry that no reader or sink has seen.
+// removeLast removes the last entry, which no reader or sink has seen.
 func (b *block) removeLast() {
 	n := len(b.lines) - 1
 	if i := b.lines[n].rest; i > 0 {
@@ -193,14 +193,14 @@ type eventLog struct {
 	last   uint64        // the id of the last entry
 	retain uint64        // the number of events that are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64        // the number of last entries that are hidden, since the store has not confirmed their changes
+	hidden uint64        // how many of the last entries are hidden, since the store has not confirmed their changes
 	hides  bool          // whether new entries are hidden
 	closed bool          // whether no entry will follow
 	more   chan struct{} // closed when there are more entries; nil if no reader waits
 	sinks  []*sink
 
 	start   uint64      // the id of the last event before this life of the run
-	oldest  uint64      // readers can get no event up to this id, neither from this log nor from an earlier one
+	oldest  uint64      // readers get only events after this id, from this log or from an earlier one
 	earlier []*eventLog // the logs of earlier lives in this process, in order, with the events up to start; see goOn
 
 	observers int    // the number of sinks that observe node ends; these sinks are the last elements of `sinks`
@@ -266,8 +266,8 @@ func (l *eventLog) first() uint64 {
 }
 
 // goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks see
-// only the events of this life. The earlier life should have ended, but goOn does not check this. If the log of the earlier life lacks the events up
-// to l.start, goOn does nothing.
+// only the events of this life. The earlier life should have ended, but goOn does not check this. If readers of the earlier log cannot get the event
+// with the id l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -436,7 +436,7 @@ func (l *eventLog) trim() {
 	}
 }
 
-// unlock releases l.mu after entries were appended, and wakes the readers that wait for them.
+// unlock releases l.mu after a change of the log, and wakes the waiting readers, which then look at the log again.
 func (l *eventLog) unlock() {
 	more := l.more
 	l.more = nil
@@ -637,7 +637,8 @@ type deltaCounts struct {
 // loopNode is a node together with the innermost loop around it.
 type loopNode struct{ loop, path string }
 
-// deltaSpan is the number of deltas in each of a range of iterations. The spans of a node are ordered, and adjacent spans have different numbers.
+// deltaSpan is a range of iterations, and the number of deltas that a node has emitted in each of them. The spans of a node are ordered, and adjacent
+// spans have different numbers.
 type deltaSpan struct{ from, to, n int }
 
 // inLoop splits the path of a node in a loop, such as L#3/x, or the path of a span, such as L#3-7/x.

@@ -289,7 +289,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
 
-// parentByOrigin returns the id of the last event of the node that caused the end of another node, or 0 if no other node caused it.
+// parentByOrigin returns the id of the last event of the node that caused the end of the node `ref`. It returns 0 if no other node caused this end.
 func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	origin := w.By()
 	if origin == noRef || origin == ref {
@@ -298,8 +298,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the event with which the last predecessor ended, or 0 if no predecessor has ended. If failures decided what
-// happens to the node, only failed predecessors count.
+// parentBySource returns the id of the last event that ended a predecessor, or 0 if no predecessor has ended. If failures decided what happens to the
+// node, only failed predecessors count.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {
@@ -662,7 +662,7 @@ func (r *Run) endedPayload() event.RunEnd {
 	return p
 }
 
-// traceID returns the option TraceID or, without the option, the run's id in the form of a W3C trace id: the digits of a UUID.
+// traceID returns the option TraceID or, without the option, the trace id that event.TraceID derives from the run's id.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	if known := r.trace.Load(); known != nil {

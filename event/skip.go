@@ -9,18 +9,18 @@ import (
 )
 
 // SkipReason is the reason why a node was skipped. The kind determines which fields are set. In JSON a SkipReason is an object with the member
-// "kind" and the members of this kind; the comments of the fields give their names.
+// "kind" and one member for each of these fields. The comments of the fields give the JSON names.
 type SkipReason struct {
 	Kind machine.SkipKind
 	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and null_propagation,
-	// Node is the predecessor, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the successor whose join
-	// was decided without the skipped node; its JSON name is "by".
+	// Node is the predecessor; its JSON name is sourceNodeId. For null_propagation, Node is empty if no edge feeds the port. For superseded, Node is
+	// the successor whose join was decided without the skipped node; its JSON name is "by".
 	Node string
 	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
 	// failure. Its JSON name is label.
 	Label string
 	// Answer is, for condition_branch, the labels of the condition's answer, separated by ", ". If the answer has no labels, Answer is its text,
-	// shortened to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
+	// shortened to about a kilobyte. If the condition failed, or the edge is a catch edge, Answer is empty. Its JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string
@@ -32,7 +32,7 @@ type SkipReason struct {
 	Message string
 }
 
-// skipJSON is the JSON form of a SkipReason. Each kind has exactly its own members, which are written even if they are empty.
+// skipJSON is the JSON form of a SkipReason. Only the members of the reason's kind are written, even if they are empty.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`

@@ -14,7 +14,7 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses maps the causes that have other names in tags to these names.
+// tagCauses contains the causes that have another name in the tag node_retried, each with this name.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }

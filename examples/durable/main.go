@@ -100,7 +100,7 @@ func main() {
 	}
 }
 
-// local is the URL that stands for a server that the program starts itself.
+// local is the value of -postgres that makes the program start a server.
 const local = "local"
 
 // command runs the program and returns the exit code.

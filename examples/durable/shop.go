@@ -30,7 +30,7 @@ type ledger interface {
 	Close() error
 }
 
-// tables creates the shop's own tables. %s is the type of payment numbers, which the database generates.
+// tables creates the shop's own tables. The database generates the payment numbers; %s is their type.
 const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number %s PRIMARY KEY, paid_for TEXT)"
 
 var orders = []string{"order-1", "order-2", "order-3", "order-4"}

@@ -275,8 +275,8 @@ func createOrders(ctx context.Context, db ledger, w work) error {
 	return nil
 }
 
-// judgeWorkers compares the orders in the ledger with the expectation, once the processes are gone. The processes that were killed or stopped had
-// `inFlight` orders in flight. On a busy machine a process may also lose orders because its leases run out.
+// judgeWorkers compares the orders in the ledger with the expectation, once the processes are gone. The processes that were killed or stopped had at
+// most `inFlight` orders in flight. On a busy machine a process may also lose orders because its leases run out.
 func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, inFlight int) error {
 	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // patience is the time in the Retry-After header of a 429. One second is the shortest time that the header can express.
 const patience = time.Second
 
-// shop is the flaky server. Every endpoint has one fault, and the shop counts the requests of its client.
+// shop is the flaky server. Most endpoints have one fault each, and the shop counts the requests of its client.
 type shop struct {
 	free chan struct{} // closed to release requests that hang
 

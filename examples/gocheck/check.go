@@ -32,8 +32,8 @@ func newChecker() *checker {
 
 // check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
 //
-// kahn calls it when all imports of the package have been checked. If one of them has failed, kahn does not call it: kahn aborts the packages that
-// depend on a failed package, and continues with all others.
+// kahn calls the step when all imports of the package have been checked. If an import has failed, kahn does not call the step: kahn aborts the packages
+// that depend on a failed package, and continues with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
 	// The imports of the package are the outputs of the nodes that this node follows. Types are shared, never changed.

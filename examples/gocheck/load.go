@@ -27,7 +27,7 @@ type goPackage struct {
 
 const listFields = "ImportPath,Dir,GoFiles,Imports,ImportMap,Module,DepOnly,Error"
 
-// goVersion returns the version of the language that the package is written in, or "" for the newest.
+// goVersion returns the version of the language in which the package is written, or "" for the newest.
 func (p *goPackage) goVersion() string {
 	if p.Module == nil || p.Module.GoVersion == "" {
 		return ""

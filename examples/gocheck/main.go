@@ -44,8 +44,8 @@
 //	run failed
 //	...
 //
-// The exit code is 0 if the run completed, 1 if it failed, 130 if Ctrl-C cancelled it, and 2 if nothing could be checked because of a bad
-// flag or unknown packages. (go run turns every code but 0 into 1.)
+// The exit code is 0 if the run completed, 1 if it failed, and 130 if Ctrl-C cancelled it. It is 2 if nothing could be checked because of a bad
+// flag or unknown packages, or if the report or the timeline could not be written. (go run turns every code but 0 into 1.)
 //
 // Start reading at the function run in main.go; load.go builds the graph, check.go contains the step, and report.go reads the result.
 package main
@@ -69,7 +69,7 @@ import (
 const (
 	exitCompleted = 0   // every package is fine
 	exitFailed    = 1   // a package has errors, or the timeout passed
-	exitUsage     = 2   // nothing was checked: bad flags, or packages that cannot be listed
+	exitUsage     = 2   // nothing was checked (bad flags, or packages that cannot be listed), or a result could not be written
 	exitCancelled = 130 // interrupted; the code that shells use for Ctrl-C
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub coordinates the calls of a job. It subscribes effects to the State of the job: functions that are called when the State changes.
+// hub coordinates the calls of a job. It subscribes effects to the State of the job; an effect is a function that is called when the State changes.
 // [machine.State.Drive] subscribes the effects that call the methods `start` and `abort`. All effects run on the goroutine of the method `coordinate`,
 // most of them inside calls of the method `deliver`, so the hub needs no lock of its own.
 type hub struct {
@@ -82,7 +82,7 @@ func (h *hub) observe(ref machine.Ref) error {
 }
 
 // abortInVain subscribes an effect. When the node `blocked` can no longer start, the effect aborts the node `then`, unless `then` has ended.
-// AbortNode makes all changes that follow from the abort before it returns; the effects of these changes run after this effect.
+// AbortNode makes all changes that follow from the abort, and then returns. The effects of these changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)

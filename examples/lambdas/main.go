@@ -105,7 +105,7 @@ func (w *world) print(format string, args ...any) {
 	fmt.Fprintf(w.out, "%s %s\n", w.now.Format("15:04"), fmt.Sprintf(format, args...))
 }
 
-// coordinate handles one message: it loads the run, applies the message, stores the run, and sends the calls that have begun.
+// coordinate handles one message: it loads the run, applies the message, stores the run, and then sends the new calls and stops to the worker.
 func (w *world) coordinate(m message) error {
 	plan, err := graph()
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *world) coordinate(m message) error {
 	if err != nil {
 		return err
 	}
-	var calls []message // sent only after the run is stored: if a call is then not sent, a sweep finds it
+	var calls []message // sent only after the run is stored: if the function ends before it has sent a call, a sweep finds this call
 	for s, ok := c.Next(); ok; s, ok = c.Next() {
 		calls = append(calls, call(c, s))
 	}

@@ -93,7 +93,7 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
 
-// explain checks that Run.Why names the slot that a node waits for and the run that holds this slot, even if another process performs that run.
+// explain checks that Run.Why names the slot for which a node waits, and the run that holds this slot, even if another process performs that run.
 func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error) {
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "fetch", KeyFrom: "tenant"})
 	begun, release := make(chan struct{}, 2), make(chan struct{})

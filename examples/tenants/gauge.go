@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// gauge counts, under each name, the steps that run at the same time in both processes.
+// gauge counts, under each name, how many steps run at the same time in both processes together.
 type gauge struct {
 	mu        sync.Mutex
 	now, most map[string]int
