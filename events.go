@@ -28,8 +28,8 @@ type Event = event.Event
 // its own pace and without delaying the run. A second loop over the sequence begins again at the same event.
 //
 // For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the run
-// continues from a [Snapshot] that was taken in this process. It also has them if a [Runner] continues a run that it still has. Ids continue in any
-// case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
+// continues from a [Snapshot] that was taken in this process, or if the [Runner] of the new Run still has the earlier Run. Ids continue in any case.
+// If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
 //
 // An error comes with a zero Event, and ends the sequence. The errors are the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.

@@ -20,8 +20,8 @@ import (
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
 // [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If the run
 // did not begin, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep],
-// [ErrMissingInput] or [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or, over a store,
-// [ErrNotEncodable] for an input that the store cannot store.
+// [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]. If the run has a store
+// and an input cannot be encoded, the error matches [ErrNotEncodable].
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	// If the trigger may be in the store, it decides which nodes the run has. Then fromStore checks the nodes once it has loaded the run.
+	// The trigger decides which nodes the run has. If the trigger may be in the store, fromStore checks the nodes once it has loaded the run.
 	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil {
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
@@ -256,7 +256,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 }
 
 // checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the run's, or the plan of a
-// graph into which a node expands. In test mode the argument `within` is the double of that node.
+// graph into which a node expands. For such a graph in test mode, the argument `within` is the double of the node; otherwise it is nil.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -281,9 +281,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// The method `some` returns a text that names the first of the nodes. If deep is true and the node is a composite, the text names a node inside it,
-// as deep as possible: at each level, the first of the nodes that the function `of` returns for the plan of this level. In test mode deep is false,
-// since the composite may be mocked.
+// The method `some` returns a text that names the first of the nodes. If deep is true and this node is a composite, the text instead names the first
+// node that the function `of` returns for the composite's plan. If that node is a composite, too, `some` continues inside it, as deep as possible. In
+// test mode deep is false, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {

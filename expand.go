@@ -17,10 +17,10 @@ import (
 // maxExpansions bounds the nesting of expanded nodes.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph. As with Node.Sub, a nested run performs the graph, and its result is the node's. The graph
-// gets the given root inputs, and not the node's own parameters. Only a step, or an item of a map of steps, can expand; from a Test, a Fallback or
-// the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result
-// of the nested run. Each of Timeout and OverallTimeout bounds the time of the step plus the time of the nested run.
+// Expand returns an error that a step returns to make its node a sub-graph. As with Node.Sub, a nested run performs the graph, and the node gets the
+// result of this run. The graph gets the given root inputs, and not the node's own parameters. Only a step, or an item of a map of steps, can expand;
+// from a Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and
+// Fallback apply to the result of the nested run. Each of Timeout and OverallTimeout bounds the time of the step plus the time of the nested run.
 //
 // Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before
 // the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
@@ -50,7 +50,7 @@ type expansion struct {
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
 	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in
-	// the snapshot, with the nested runs that continue them. The field `answers` is the number of signals for these nodes that are in `held`.
+	// the snapshot, with the nested runs that continue them. The field `answers` counts the signals for these nodes that `held` already contains.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -61,7 +61,7 @@ func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// The method `expansion` concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, it returns the
+// The method `expansion` concludes an attempt whose step has returned a graph. It calls user code. If it refuses the graph, it returns the
 // conclusion `failed` with the error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
@@ -218,8 +218,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the nodes
-// inside. It returns true if a redrive makes the step return a different graph: then the nested run performs this graph from its beginning.
+// redoExpansion compares the returned graph with the previous graph. If a redrive runs nodes inside again, redoExpansion removes these nodes from
+// `kept`. If the step returns a different graph in a redrive, redoExpansion returns true, and the nested run performs this graph from its beginning.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -349,7 +349,7 @@ func (r *Run) regains(ref machine.Ref) bool {
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
 }
 
-// mayUndo reports whether a node inside has begun and was not undone.
+// mayUndo reports whether there is a node inside that has begun, and whose undoing has not ended.
 func (in *insideState) mayUndo() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Attempts > 0 && (n.Undo == nil || n.Undo.Status == CompensationRunning) || n.Inside != nil && n.Inside.mayUndo()
@@ -563,9 +563,9 @@ func (r *Run) keeps(ref machine.Ref) bool {
 // errNotKept means that the graph of an expanded node became known during the search for a signal's node.
 var errNotKept = errors.New("not kept")
 
-// answerKept stores a signal for the node that waits for it inside an expanded node whose graph is not known yet. The caller holds the run's
-// lock. If there is no such node, answerKept returns the result of the function `unknown`. But if more graphs have become known than the caller has
-// seen, it returns errNotKept, since the waiting node may be in one of the new graphs.
+// answerKept stores a signal for a waiting node inside an expanded node. The graph of the expanded node is not known yet. The caller holds the run's
+// lock. If there is no such waiting node, answerKept returns the result of the function `unknown`. But if more graphs have become known than the
+// caller has seen, it returns errNotKept, since the waiting node may be in one of the new graphs.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)

@@ -38,7 +38,7 @@ type Gate struct {
 	// none.
 	Check func(answer any) error `json:"-"`
 	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the schema
-	// as a form. The gate refuses an answer that violates the Contract, with a [*ContractError], in the same way as an answer that Check refuses.
+	// as a form. If an answer violates the Contract, the gate refuses the answer with a [*ContractError], as if Check had returned this error.
 	// Check is called only for an answer that conforms to the schema. If Compile cannot compile the schema, its error matches [ErrNoSchemas] or
 	// [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
@@ -241,7 +241,8 @@ func (e *refusedAnswer) Unwrap() error { return e.err }
 
 // refuse returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error matches
 // [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock. If the
-// answer's BranchLabels panics, refuse returns nil, since the panic fails the gate later. If the contract or Check panics, refuse returns an error.
+// answer's BranchLabels panics, refuse does not check the choices, since the panic fails the gate later. If the contract or Check panics, refuse
+// returns an error.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -350,7 +351,8 @@ func (k *knownChoices) has(label string) bool {
 // answersInTime reports whether the node is a gate that completes with a label when its Timeout has passed.
 func answersInTime(n *node) bool { return isGate(n) && n.Gate != nil && n.Gate.OnTimeout == GateLabel }
 
-// eachLabel calls f for each label of a branch. It passes the edge's index, and the index of declaration of the edge's source node.
+// eachLabel calls f for each edge whose label names a branch. It passes the index of the edge, the index of the edge's source node in c.g.nodes, and
+// the label.
 func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 	for i := range c.g.edges {
 		e := &c.g.edges[i]

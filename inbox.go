@@ -126,7 +126,7 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// The method `end` adds to c, the commit that ends the run, the answers that the store has not received yet. A store accepts answers only in the order
+// The method `end` adds the answers that the store has not received yet to c, the commit that ends the run. A store accepts answers only in the order
 // of the requests. So `end` also refuses each earlier request that could not be read. Once the run has ended, the store refuses all waiting requests.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
@@ -289,8 +289,8 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. It takes only one request. If it refuses this
-// request, the run stays due, so a later call takes the next redrive.
+// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. After a refusal the run stays due, so a later call
+// takes the next redrive. If restoreAsked redrives the run, it also refuses the redrives that directly follow this request.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -337,7 +337,7 @@ func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
 		RepeatCompensations: &what.RepeatCompensations, CompensatedByHand: &what.CompensatedByHand}
 }
 
-// refuseRedrives refuses the redrives that are waiting for an ended run which is being redriven.
+// refuseRedrives refuses the redrives at the head of the waiting requests, because the run was redriven after they were posted.
 func (r *Run) refuseRedrives() {
 	for in := r.durable.inbox; in.asksRedrive(); in.waiting = in.waiting[1:] {
 		r.durable.answerRequest(in.waiting[0].Number, r.redrivenBefore())
@@ -442,7 +442,7 @@ func (r *Run) mayAwait() bool {
 }
 
 // await adds an Await of the node to c, the commit that contains the node's record. The store then reports to the node when the awaited run ends. If
-// the node awaits the same run as before, or still awaits no run, await adds nothing.
+// the node no longer awaits a run, the Await has no Run. If the node awaits the same run as before, or still awaits no run, await adds nothing.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {

@@ -14,7 +14,7 @@ type bracket struct {
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
 // unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text, or
-// braces that close two nested maps. The error names the first bracket that has no partner, and is nil if all brackets have one.
+// braces that close two nested maps. The error names a bracket without a partner, and is nil if all brackets have partners.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket
@@ -61,8 +61,7 @@ func unbrace(text string) (string, *SyntaxError) {
 	return string(b), unpaired
 }
 
-// endOfQuote returns the offset of the last byte of the quoted text that begins at i, or the length of an
-// unterminated text.
+// endOfQuote returns the offset of the last byte of the quoted text that begins at i. If the closing quote is missing, the offset is beyond the text.
 func endOfQuote(text string, i int) int {
 	quote := text[i]
 	for i++; i < len(text) && text[i] != quote; i++ {

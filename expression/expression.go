@@ -44,8 +44,8 @@
 //
 // # Values
 //
-// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor,
-// outside a call of exists(...), the error matches [kahn.ErrNotAncestor]. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
+// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor, the error
+// matches [kahn.ErrNotAncestor]; a call of exists(...) may name any node. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
 // path leads through maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs.
 // Fields have their JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path
 // does not exist, the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has
@@ -180,7 +180,7 @@ type evaluation struct {
 	steps int
 }
 
-// spend charges n steps. It is called for each part of the text that is evaluated, and for each member that is read.
+// spend charges n steps. The package comment lists what costs steps.
 func (e *evaluation) spend(n int) error {
 	if e.steps%256+n >= 256 || e.steps == 0 {
 		if err := e.ctx.Err(); err != nil {

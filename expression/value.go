@@ -189,7 +189,8 @@ func number(v any) (any, bool) {
 	return nil, false
 }
 
-// The function `integer` converts a number to a position or a key, and reports whether it is an integer that can be one.
+// The function `integer` returns a number as an int64. It returns false if the value is not an integer, is beyond int64, or is a floating-point number
+// so large that it may have been rounded.
 func integer(v any) (int64, bool) {
 	switch n, _ := number(v); n := n.(type) {
 	case int64:

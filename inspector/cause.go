@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// causeOf follows an error of a node to the failure that caused it. It returns the path of the node that failed by itself and the error
-// of that node without the texts of the nodes around it.
+// causeOf follows an error of a node to the failure that caused it. It returns the path of the node that failed by itself. It also returns the error
+// of that node, without the texts of the nodes around it.
 func causeOf(path string, err error) (string, error) {
 	for range 20 { // deeper graphs are rare
 		failed, ok := err.(*kahn.NodeError)

@@ -18,9 +18,9 @@ var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }
 
-// The method `offered` selects the answers to offer for a gate from the accepted answers. These are the words that the graph declares. If there is
-// only one, its opposite is offered, too. Synonyms of these words are left out. If there are no such words, or the gate's plan is unknown, all
-// accepted answers are offered.
+// The method `offered` selects, from the accepted answers of a gate, the answers to offer: the words that the graph declares, without synonyms. If
+// there is only one such word, and the gate accepts its opposite, the opposite is offered, too. If there is no such word, or the gate's plan is
+// unknown, all accepted answers are offered.
 func (c *call) offered(at place, accepted []string) []string {
 	if at.plan == nil {
 		return accepted
@@ -52,7 +52,7 @@ func (c *call) offered(at place, accepted []string) []string {
 	return list
 }
 
-// adjacency has the edges of plans by node, so that a list of gates reads the edges of each plan once, however many gates it has.
+// adjacency has the edges of plans by node, so that a list of gates reads the edges of each plan once, however many gates the plan has.
 type adjacency map[*kahn.Plan]*edgesByNode
 
 type edgesByNode struct{ from, to map[string][]kahn.Edge }

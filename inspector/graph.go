@@ -327,7 +327,7 @@ type nodeRow struct {
 	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
 	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
 	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
-	// SlotOf is set only in a list, and only for a ready node of the run's graph: it is a group to which the node belongs and which has no free slot.
+	// SlotOf is a group of the node that has no free slot. It is set only in a list, and only for a ready node of the outermost graph.
 	SlotOf string `json:"slot_of,omitempty"`
 	Error  string `json:"error,omitempty"` // the first line of the error
 }
@@ -408,8 +408,8 @@ type previewReply struct {
 	Asks      []string `json:"asks,omitempty"`
 	Completed []string `json:"completed,omitempty"`
 	CanFork   bool     `json:"can_fork,omitempty"` // whether a fork, which may have other inputs, is possible, too
-	// Refused is set if the request for the action needs despite_handlers, because the action would repeat nodes whose failures other
-	// nodes have handled.
+	// Refused is the reason why the request for the action needs despite_handlers: the action would repeat nodes whose failures other nodes have
+	// handled. It is "" if the request does not need despite_handlers.
 	Refused string `json:"refused,omitempty"`
 	// Inputs are the run's inputs, which the nodes get again; only for clients that may view_data.
 	Inputs []input `json:"inputs,omitempty"`

@@ -25,8 +25,8 @@ func (c *call) hit(h *event.Hit) *hitReply {
 	return reply
 }
 
-// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, the client may know only of runs of the
-// Runner. Visible needs the labels of a run, and only the labels of the Runner's runs are known here.
+// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, seesHit returns false for a run that the
+// Runner does not have: Visible needs the labels of a run, and only the labels of the Runner's runs are known here.
 func (c *call) seesHit(id string) bool {
 	if c.h.Visible == nil {
 		return true

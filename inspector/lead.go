@@ -32,8 +32,8 @@ func onDeadline(at place) string {
 	return "fail"
 }
 
-// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer of a deadline, and for a failure. If an
-// edge without a label leads from the gate to a condition, leadsOf adds the branches of that condition.
+// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer "timeout" if the gate gives it at its deadline, and
+// for a failure. If an edge without a label leads from the gate to a condition, leadsOf adds the branches of that condition.
 func (c *call) leadsOf(at place, g gate) (list []lead) {
 	if n := at.node(); n.Kind != kahn.KindGate || n.Do != nil {
 		return nil
@@ -111,7 +111,7 @@ func leadTo(at place, x lead, edges []kahn.Edge, chosen func(kahn.Edge) bool) le
 	return x
 }
 
-// needsAll reports whether a node runs only if each of its edges is taken.
+// needsAll reports whether a node runs only if each of its in-edges is taken.
 func needsAll(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {
@@ -121,7 +121,7 @@ func needsAll(plan *kahn.Plan, id string) bool {
 	return join == 0 || join.Rule() == kahn.AllSucceeded
 }
 
-// follows reports whether an answer of a node takes the edges with a label. Every answer takes an edge without a label.
+// follows reports whether an answer of a node takes the edges with the given label. Every answer takes the edges without a label.
 func follows(plan *kahn.Plan, ref machine.Ref, answer, label string) bool {
 	if label == "" {
 		return true

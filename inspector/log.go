@@ -49,7 +49,7 @@ const (
 	noPast   = "The events from before this process continued the run are not kept: kahn.StoreEvents would store them."
 )
 
-// The type `lines` describes which lines of the log a request asks for.
+// The type `lines` describes which lines of the log a request selects.
 type lines struct {
 	path, q string
 	least   slog.Level
@@ -145,7 +145,7 @@ func (c *call) addEarlier(run subject, reply *logReply, before uint64) error {
 	return nil
 }
 
-// logFile responds with all lines that a request asks for, as a download.
+// logFile responds with all lines that a request selects, as a download.
 func (c *call) logFile() (any, error) {
 	_, last := c.target.EventRange()
 	if c.stored() != nil && last == 0 {
@@ -386,7 +386,7 @@ func (c *call) endCause(p event.RunEnd) string {
 	return ""
 }
 
-// If a run first started more than continuedLater before its last process started it, the run was continued. A smaller difference may come from
+// A run was continued if it first started more than continuedLater before its last process began to perform it. A smaller difference may come from
 // imprecise clocks.
 const continuedLater = 10 * time.Millisecond
 
