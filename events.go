@@ -123,7 +123,8 @@ type eventScope struct {
 	epoch  int
 }
 
-// block is a part of a log. A reader gets a copy of its fields; the entries in lines and rests never change or move.
+// block is a part of a log. A reader gets a copy of its fields. The entries in lines and rests never move, and after an entry was read, only the field
+// run of its logRest changes.
 type block struct {
 	lines []logLine // with a capacity of blockSize
 	rests []logRest

@@ -280,8 +280,8 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports labels of edges that match none of the declared choices, and gates that answer "timeout" although no edge has this label.
-// It reads the graph before the nodes are numbered.
+// checkChoices reports labels of edges that match none of the declared choices. It also reports gates that answer "timeout" and have labelled edges, but
+// neither an edge with this label nor a default edge. It reads the graph before the nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return

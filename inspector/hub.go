@@ -242,7 +242,7 @@ type runsMessage struct {
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
 
-// The method `of` returns the part of the message about the runs that the client of a page may see.
+// The method `of` returns the message without the counts, and without the runs that the client of a page may not see.
 func (m runsMessage) of(p *page) (part runsMessage) {
 	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
 	for i, run := range m.runs {

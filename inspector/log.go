@@ -113,8 +113,8 @@ func (c *call) log() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// addEarlier adds the last lines of the events before an id. Events can only be read forwards, so it reads one window of events
-// after another, beginning with the latest window.
+// addEarlier adds the last selected lines before the event with the id `before`. Events can only be read forwards, so addEarlier reads one window of
+// events after another, beginning with the latest window.
 func (c *call) addEarlier(run subject, reply *logReply, before uint64) error {
 	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
 	reply.After, reply.More = before-1, before-1 < reply.Last
@@ -334,8 +334,8 @@ func completed(p event.Completion) string {
 	return "completed: " + strings.Join(p.Labels, ", ")
 }
 
-// The method `waited` gets the event e with which a gate completed. It returns a text that says how long the gate had waited, if one of the preceding
-// events says when the gate began to wait. For one request, it reads the preceding events of at most mostWaits gates.
+// The method `waited` returns a text that says how long a gate had waited when it completed with the event e. The method looks for the beginning of the
+// wait in the preceding events, for at most mostWaits gates of a request. If it does not find the beginning, it returns "".
 func (c *call) waited(e kahn.Event) string {
 	if c.waits++; c.waits > mostWaits {
 		return ""
