@@ -48,9 +48,9 @@ type durable struct {
 	open        map[place]int32        // attempts whose start is recorded and whose end is not
 	endHold     func()                 // stops the renewals of holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // whether the lease was or is being released, because the run is over and everything is written
+	given       bool                   // whether the lease has been released, or is being released, because the run is over and everything is written
 	lost        *lost                  // not nil if the run was left because its store did not answer
-	stored      map[place]storedStatus // the stored status of each node, by place; without nodes whose stored status is terminal
+	stored      map[place]storedStatus // by place: the statuses of nodes in the store, without the nodes that have ended there
 	written     bool                   // whether a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store fails
@@ -184,7 +184,7 @@ func (e *pendingNode) begin(before int32) {
 	}
 }
 
-// start records the start of an attempt. The step of this attempt is called once the start is stored.
+// The method `start` records that an attempt starts. The step of this attempt is called once the start is stored.
 func (e *pendingNode) start(attempt, before int32) {
 	e.change()
 	e.begin(before)
@@ -216,8 +216,8 @@ func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// reuse clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory references no values
-// and no nested runs.
+// The method `reuse` clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory references no
+// values and no nested runs.
 func (d *durable) reuse(tx *transaction) {
 	if cap(tx.entries) > maxSpare {
 		return
@@ -339,8 +339,8 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease starts the committer to release the lease of a run that has ended without changes to write, because the run was left or its store
-// failed. The caller holds the run's lock.
+// settleLease makes the committer release the lease of a run that was left, or whose store failed. Such a run may have no changes to write, so
+// settleLease starts the committer unless it runs already. The caller holds the run's lock.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -522,7 +522,7 @@ func (r *Run) lost(err error) {
 	r.rare().stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 
-// descendants returns the runs nested in this run whose composites have not ended, outer runs before inner ones.
+// descendants returns the nested runs, at any depth, whose composites have not ended. A run comes before the runs nested in it.
 func (r *Run) descendants() (runs []*Run) {
 	if !r.nests {
 		return nil
@@ -567,8 +567,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. It renews the lease for the first
-// time when a third of leaseTime has passed, or at once if a third has passed already.
+// startRenewal renews the lease of a prepared run while the run is pending, while it runs, and until its end is written. The first renewal comes when a
+// third of leaseTime has passed since the lease was last acquired or renewed, or at once if more time has passed.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -879,7 +879,7 @@ func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a node became ready by a change, and has no predecessors and no stored record.
+// isFreshRoot reports whether a root without a stored record became ready by the change.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil

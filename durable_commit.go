@@ -130,8 +130,8 @@ func (d *durable) showRest(l *eventLog) {
 // changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// take takes the outbox for the committer. The records of its nodes contain all changes so far, and the transaction covers all events that the log
-// has so far.
+// The method `take` makes a transaction of the outbox, for the committer. The records of its nodes contain all changes so far, and the transaction
+// covers all events that the log has so far.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -239,10 +239,10 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 }
 
 // addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have the
-// node's graph yet, the record contains the signals for all nodes inside, at any depth. For two kinds of running nodes
-// this life calls user code: for such an expanded node the step, to get the graph again, and for a node whose output the store refused the Fallback.
-// If the process dies during the call, no crash is counted for these nodes when the run is loaded. So addToRecord writes one crash more, as if the
-// process had died already.
+// node's graph yet, the record contains the signals for all nodes inside, at any depth. For two kinds of running nodes this life calls user code. For
+// such an expanded node it calls the step, to get the graph again. If the store has refused a node's output, it calls the node's Fallback. If the
+// process dies during such a call, no crash is counted for the node when the run is loaded. So addToRecord writes one crash more, as if the process
+// had died already.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -281,7 +281,7 @@ func (tx *transaction) list(at place, key string, n *nodeState) {
 	n.List = nil
 }
 
-// collect adds to the transaction the outputs of a loop's earlier iterations that the store does not have.
+// collect adds outputs of a loop's earlier iterations to the transaction: the outputs that the store does not have.
 func (tx *transaction) collect(at place, key string, n *nodeState) {
 	r := at.run
 	comp := r.extras[at.ref].comp
@@ -748,7 +748,7 @@ func (r *Run) encodeEvents(tx *transaction) error {
 // committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction counts as
 // not written. The next life of the run first fails the node, like a node that has crashed too often.
 
-// refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
+// The method `refuse` marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls refuse, without the
 // run's lock, for a transaction that was not applied.
 func (r *Run) refuse(tx *transaction) (found bool) {
 	next := tx.commit.Sequence
@@ -825,7 +825,7 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 	return last, of
 }
 
-// storedUndos are a store's records of the undoing of nodes, by the keys of the nodes.
+// storedUndos are the stored records of undoing, by the key of the undone node.
 type storedUndos map[string]*undoState
 
 // add adds a record. An attempt that is running according to the record counts as crashed, since its process has ended.

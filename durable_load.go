@@ -224,9 +224,9 @@ func (f *filler) take(key string) {
 	f.nodes, f.keys = f.nodes[:len(f.nodes)+1], append(f.keys, key)
 }
 
-// sort groups the nodes by graph, and the items by map, each in the order of their keys.
+// The method `sort` groups the nodes by graph and the items by map. Each group is in the order of the keys.
 func (f *filler) sort() {
-	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and the prefixes of the keys of their items
+	maps, begun := map[string]bool{}, map[string]bool{} // maps contains the key of each map that has begun, and begun the prefix of its items' keys
 	for i := range f.nodes {
 		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
 			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
@@ -727,7 +727,7 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 	}
 }
 
-// storedStatus is the stored status of a node whose stored status is not terminal.
+// storedStatus is the status of a node in the store. A node that has ended there has no storedStatus.
 type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform the node
@@ -749,7 +749,7 @@ func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	d.stored[at] = s
 }
 
-// holdStored keeps the stored records from which a run continues.
+// holdStored records the stored statuses of the nodes of a run that continues, and of the runs nested in it.
 func (d *durable) holdStored(h *held) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

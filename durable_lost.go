@@ -43,7 +43,7 @@ func (d *durable) leftError() error {
 // isLost reports whether the run is being left because its store did not answer.
 func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
 
-// lose leaves the run, which is an outermost run, because its store did not answer. The caller holds the run's lock.
+// lose leaves an outermost run whose store did not answer. The caller holds the run's lock.
 func (r *Run) lose(err error) {
 	d, now := r.durable, r.now()
 	if d.failed != nil {
@@ -108,7 +108,7 @@ func (d *durable) unwritten() []*transaction {
 	return []*transaction{d.outbox}
 }
 
-// fail ends all calls to the store except the release of the lease.
+// The method `fail` ends all calls to the store except the release of the lease.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
 	d.admitAll()
@@ -133,7 +133,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 	}
 }
 
-// drop ends an attempt whose result cannot be written.
+// The method `drop` ends an attempt whose result cannot be written.
 func (r *Run) drop(step *Step, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]

@@ -53,13 +53,13 @@ var (
 	// ErrHandlers is returned by a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled, for example by a refund:
 	// see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were handled")
-	// ErrTooEarly is returned if a node reads the input of a source that had not ended when an early join started the node. The error names the
-	// source, its status and the join. It does not match ErrNoValue.
+	// ErrTooEarly is returned if a node reads the value of a predecessor that had not ended when an early join started the node. The error names the
+	// predecessor, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
 	// ErrSuspended is returned by [Output], together with ErrNoValue, if the run is suspended and does not have the output yet.
 	ErrSuspended = errors.New("run suspended")
-	// ErrNotAncestor is the error of a guard or a condition that asks its [View] about a node that is not an ancestor. Only [View.Has] may be asked
-	// about any node.
+	// ErrNotAncestor is the error of a guard or a condition that asks its [View] about a node that is not an ancestor. Only [View.Has] accepts any
+	// node.
 	ErrNotAncestor = errors.New("not an ancestor")
 	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go that reads the output of a failed node without
 	// asking for its status or its error: see [View.Unread].
@@ -68,8 +68,8 @@ var (
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind is not in the [Mux].
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings also contains an error that matches ErrNoMatch for
-	// each condition, and each gate with declared choices, whose answer has no effect.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. In Plan.Warnings an error matches ErrNoMatch if the answer of a
+	// condition, or of a gate with declared choices, has no effect.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
@@ -92,9 +92,10 @@ var (
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
 	// ErrAtRest rejects a request to a run at rest if there is no [store.Inbox] that can store the request until the run continues. A run at rest
-	// has returned its Result because it can only wait, or because it was left. It continues from its Snapshot, see [Resume].
+	// has returned its Result because it can only wait, or because it was left. It continues from its store, see [Durable], or from its Snapshot,
+	// see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it continues from its store or snapshot")
-	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
+	// ErrNotEnded rejects a request for the Result or the redrive of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
 	// ErrCyclicError replaces an error whose chain of causes never ends, since a search of such a chain would not return.
 	ErrCyclicError = foreign.ErrCyclicError
@@ -303,7 +304,7 @@ func AbortRun(err error) error {
 	return &abortRunError{err}
 }
 
-// NoEffect wraps the error of a step that has changed nothing outside. If no attempt of a node had an effect, the node is not undone: see
+// NoEffect wraps the error of a step that has changed nothing outside the run. If no attempt of a node had an effect, the node is not undone: see
 // Compensate of [Node]. The wrapped error says nothing about other attempts of the node. NoEffect returns nil if err is nil.
 func NoEffect(err error) error {
 	if err == nil {

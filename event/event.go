@@ -62,8 +62,8 @@ type Event struct {
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. If a user value is a list, a map or a struct, String shows only its
-// type. It shortens any other user value to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. It shows only the length of an output, and only the type of a user value
+// that is a list, a map or a struct. It shortens any other user value to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {

@@ -66,7 +66,7 @@ type payloadJSON struct {
 	Cancelling  bool               `json:"cancellation_requested,omitempty"`
 	Nodes       *[]string          `json:"nodeIds,omitempty"`
 
-	// members that only one type of event has
+	// members that only some types of events have
 	Wave         *int                    `json:"wave,omitempty"`
 	Cause        machine.CauseKind       `json:"cause,omitempty"`
 	Origins      *[]string               `json:"origins,omitempty"`
@@ -297,9 +297,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	return nil
 }
 
-// UnmarshalJSON decodes an envelope. Payloads have their original types. But errors in payloads keep only their text, and user values have the
-// types that package json decodes into an any. The payload of an unknown event type becomes a json.RawMessage. UnmarshalJSON returns an error
-// if a member has the wrong type. The error matches [machine.ErrBadValue] if a value is outside its enum.
+// UnmarshalJSON decodes an envelope. Payloads have their original types. But errors in payloads keep only their text, and a user value is decoded
+// as package json decodes it into a variable of type any. The payload of an unknown event type becomes a json.RawMessage. UnmarshalJSON returns an
+// error if a member has the wrong type. The error matches [machine.ErrBadValue] if a value is outside its enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {

@@ -36,9 +36,9 @@ func levelOf(e *Event) slog.Level {
 }
 
 // LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The
-// record has the time of the event. Failures are logged at level Error; stops, retries, timeouts and refusals at Warn; completions,
-// skips, suspensions, answers, redrives and the start of a run at Info; most other events at Debug. A nil logger means [slog.Default].
-// An event at a level that the logger's handler does not enable costs next to nothing.
+// record has the time of the event. Failures and the timeout of the run are logged at level Error; stops, retries, timeouts of nodes and
+// refusals at Warn; completions, skips, suspensions, answers, redrives and the start of a run at Info; most other events at Debug. A nil
+// logger means [slog.Default]. An event at a level that the logger's handler does not enable costs next to nothing.
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
 // node (its path), attempt and tier. Some types of events have further attributes, such as error and duration, which are omitted if

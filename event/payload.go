@@ -18,24 +18,24 @@ type Start struct {
 	Forked string
 }
 
-// StatusChange is the payload of run.status.changed. The run begins to wait because it can do nothing until a signal arrives, or it continues, for
-// example after a signal or a redrive.
+// StatusChange is the payload of run.status.changed: the run is suspended, or it continues. It is suspended if it can only wait, or if it is left. It
+// continues, for example, after a signal or a redrive.
 type StatusChange struct {
 	From, To machine.RunStatus
 	// Waiting lists the paths of waiting nodes in declaration order: only nodes that have begun to wait since the previous event of this type, or since
 	// the run's start. After a crash Waiting may repeat nodes that an event before the crash named.
 	Waiting []string
-	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists all waiting
-	// nodes.
+	// TotalWaiting is the number of all waiting nodes. If a signal lets the run continue, TotalWaiting includes the node that gets the signal.
+	// Run.Waiting lists all waiting nodes.
 	TotalWaiting int
-	// Request names who requested the redrive, and the reason, see kahn.Redrive.
+	// Request is set if the run continues because of a redrive. It names who requested the redrive, and the reason, see kahn.Redrive.
 	Request Request
 }
 
 // Recovery is the payload of run.recovered: the run continues after a crash. Before the crash, readers may have seen events with ids greater than
-// From that are no longer part of the run: deltas, logs, and events caused by errors of the store. Later events reuse these ids. A reader that
-// reads on after the crash gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents, readers
-// never see an event that a crash then loses, and get no GapError.
+// From: deltas, logs, and events caused by errors of the store. These events are no longer part of the run, and later events reuse their ids. A reader
+// that continues after the crash gets a GapError if it has not seen all events up to From. If the run stores its events, see kahn.StoreEvents,
+// readers never see an event that a crash then loses, and get no GapError.
 type Recovery struct {
 	From uint64 // the id of the last event before the crash that the run keeps
 }
@@ -153,7 +153,7 @@ type Compensation struct {
 	Err error
 	// Duration is, in node.compensated, the time since the first attempt began.
 	Duration time.Duration
-	// Request names, in node.compensated, the person who declared that the node was undone by hand.
+	// Request is set in node.compensated if a person has declared that the node was undone by hand. It names this person, and the reason.
 	Request Request
 }
 
