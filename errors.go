@@ -15,7 +15,7 @@ import (
 )
 
 // The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that prints an error
-// knows where it comes from.
+// knows its source.
 
 // Errors of Compile. Each is wrapped with the names of the nodes, and a [*GraphError] joins them.
 var (
@@ -449,8 +449,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// The function `instead` returns the part of an error message that lists alternatives. It suggests the choice that is most similar to what was
-// written, if one is similar, and lists the first 20 choices and the number of the others.
+// The function `instead` returns the part of an error message that lists alternatives. If a choice is similar to what was written, the text suggests
+// the most similar choice. Then it lists the first 20 choices, and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder
