@@ -11,6 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The README is read in one sitting.
+func TestReadmeIsShort(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(readme), "\n"), 150)
+}
+
 // Every feature in the comparison of the README names a command whose program exists, or an existing test.
 func TestFeaturesAreShown(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
