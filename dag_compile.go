@@ -586,7 +586,7 @@ func (c *compiler) checkCompensation(i int, bad report) {
 		if field = "CompensateRetry"; x.retry.isZero() {
 			field = "CompensateTimeout"
 		}
-		bad(ErrBadValue, field, "%s is for a Compensate, and the node has none", field)
+		bad(ErrBadValue, field, "%s needs a compensation, and the node has none", field)
 	case x.do != nil && x.by != nil:
 		bad(ErrBadValue, field, "it has both a Compensate and a CompensateBy")
 	case x.by != nil:

@@ -201,7 +201,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 	}
 }
 
-var errStuckAround = errors.New("Around: still busy after the run's end and its grace")
+var errStuckAround = errors.New("Around: a function still runs after the end of the run and the grace")
 
 // awaitAround waits until endAround has called all functions. It waits only once, and at most for the grace.
 func (r *Run) awaitAround(res *Result) {

@@ -714,7 +714,7 @@ func at(value any, place string) (any, error) {
 			}
 		}
 		if !found.IsValid() {
-			return nil, fmt.Errorf("nothing there: %s has no %s", valueText(value), quoteID(key))
+			return nil, fmt.Errorf("%s has no %s", valueText(value), quoteID(key))
 		}
 		value = found.Interface()
 	}

@@ -645,7 +645,7 @@ func (y Why) String() string {
 	case WhyChecking:
 		return "it is being checked"
 	case WhyStore:
-		return "the store has not confirmed it yet"
+		return "it waits until the store has confirmed earlier changes"
 	case WhyOrder:
 		if nodes == "" {
 			return "it is next"
@@ -845,7 +845,7 @@ func (y Why) skipped() string {
 		}
 		return s.Node + " was skipped"
 	case SkipParentFailure:
-		return s.Node + " failed, and it is to be skipped then"
+		return s.Node + " failed, so it is skipped"
 	case SkipRuleUnsatisfied:
 		return "its join rule can no longer be satisfied: " + s.Rule
 	case SkipSelf:

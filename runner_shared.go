@@ -543,7 +543,7 @@ func (g *granter) report(err error) {
 		tell = func(err error) { slog.Warn("nodes wait for a limit that processes share", "error", err) }
 	}
 	if failed := contain(func() error { tell(err); return nil }); failed != nil {
-		slog.Error("Shared.OnError has failed", "error", failed, "told", err)
+		slog.Error("Shared.OnError has failed", "error", failed, "unreported", err)
 	}
 }
 

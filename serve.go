@@ -864,6 +864,6 @@ func (v *serving) say(run string, q store.Queue, err error, message string) {
 		tell = func(_ string, _ store.Queue, err error) { slog.Warn(message, "error", err) }
 	}
 	if failed := contain(func() error { tell(run, q, err); return nil }); failed != nil {
-		slog.Error("Service.OnError has failed", "error", failed, "told", err)
+		slog.Error("Service.OnError has failed", "error", failed, "unreported", err)
 	}
 }

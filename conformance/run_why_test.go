@@ -175,15 +175,15 @@ func TestWhy(t *testing.T) {
 			{"L", kahn.WhyPaused, "", func(t *testing.T, y kahn.Why) { require.Equal(t, 20*ms, since(y.Until)) }},
 		}},
 		{name: "a store that is slow to take a start", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(after("a")), asked: []asked{
-			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Running, y.Status) }},
+			{"a", kahn.WhyStore, "it waits until the store has confirmed earlier changes", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Running, y.Status) }},
 		}},
 		{name: "a store that is slow to take what was used inside", after: 40 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.Node{ID: "S", Sub: graph(
 			kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) { s.Use("calls", 1); return nil, nil }}, after("y", "x"))}), asked: []asked{
 			{"S", kahn.WhyRunning, "it is running", nil},
-			{"S/y", kahn.WhyStore, "the store has not confirmed it yet", nil},
+			{"S/y", kahn.WhyStore, "it waits until the store has confirmed earlier changes", nil},
 		}},
 		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.If("a", func(kahn.View) (bool, error) { return true, nil })), asked: []asked{
-			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
+			{"a", kahn.WhyStore, "it waits until the store has confirmed earlier changes", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
 		}},
 		{name: "ended", after: 10 * ms, g: graph(kahn.Node{ID: "bad", Do: always(errStep)}, after("victim", "bad"), kahn.Node{ID: "off", Disabled: true}, after("next", "off"),
 			kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil }), branch("no", "ok?", "false"), kahn.Node{ID: "slow", Do: takes(time.Second)}), asked: []asked{

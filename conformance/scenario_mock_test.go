@@ -444,7 +444,7 @@ func TestAssertions(t *testing.T) {
 		{kahn.AssertOutput("A", "null", nil), ""},
 		{kahn.AssertOutput("A", "array.1", 8), ""},
 		{kahn.AssertOutput("A", "list.0", 1.0), `expected output 1 at "list.0": 1, of type int instead of float64`},
-		{kahn.AssertOutput("A", "list.2", 1), `expected output 1 at "list.2": nothing there: <[]interface {}> has no "2"`},
+		{kahn.AssertOutput("A", "list.2", 1), `expected output 1 at "list.2": <[]interface {}> has no "2"`},
 		{kahn.AssertOutput("A", "nope", nil), `has no "nope"`},
 		{kahn.AssertOutput("A", "list.0.x", nil), `1 has no "x"`},
 		{kahn.AssertOutput("A", "null.x", nil), `has no "x"`},

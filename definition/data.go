@@ -120,7 +120,7 @@ func (e *encoder) data(x any) Value {
 		}
 		return e.dataObject(v)
 	}
-	e.add(Position{}, ErrNotData, "a %T is not of the form of JSON; convert it first", x)
+	e.add(Position{}, ErrNotData, "a %T has no JSON form; convert it first", x)
 	return Value{}
 }
 

@@ -277,7 +277,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	}
 	if y.Bound.Scope == kahn.BoundKey || y.Bound.Scope == kahn.BoundRunnerKey || y.Bound.Scope == kahn.BoundSharedKey {
 		if y.Bound.Name = c.dataText(Value{Path: path, Kind: Key, Value: y.Bound.Name}); y.Bound.Name == "" {
-			y.Bound.Name = "that is not shown"
+			y.Bound.Name = "(not shown)"
 		}
 	}
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}

@@ -97,7 +97,7 @@ func init() {
 		}, media: "application/octet-stream", serve: (*call).value},
 		{method: "GET", path: "api/v1/log", action: ViewData, summary: "The log of a run: its events as lines.", params: []param{
 			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
-			afterParam("the id of the last event that was seen"), {Name: "before", Number: true, Most: math.MaxInt32, Note: "only lines of events below this id, the last ones of them; 0 without it"}, limitParam(200, 1_000),
+			afterParam("the id of the last event that was seen"), {Name: "before", Number: true, Most: math.MaxInt32, Note: "only the last lines of events below this id; 0: no limit"}, limitParam(200, 1_000),
 		}, reply: logReply{}, serve: (*call).log},
 		{method: "GET", path: "api/v1/logfile", action: ViewData, summary: "All lines of the log of a run, as a download.", params: []param{
 			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
@@ -108,16 +108,16 @@ func init() {
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "the beginning of the id"},
 			{Name: "key", Note: "only runs with this key; for clients that may view_data"},
-			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only runs that have not ended, and whose workflow and plan no live process works, one queue after the other"},
+			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only unfinished runs in queues that no live process serves, one queue after the other"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},
 		{method: "GET", path: "api/v1/stored/count", summary: "The number of runs of the store that match.", params: []param{
-			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
+			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "the beginning of the id"},
 			{Name: "key", Note: "only runs with this key; for clients that may view_data"},
 		}, reply: storedCount{}, serve: (*call).countStored},
 		{method: "GET", path: "api/v1/stream", summary: "A stream of server-sent events: hello, runs (rows of the list that have changed), nodes (what has changed in the given run), and reset, after which the client reads everything again.", params: []param{{Name: "run", Note: "a run whose nodes the stream also reports"}}, media: "text/event-stream", serve: (*call).stream},
 		{method: "GET", path: "api/v1/redrive", summary: "The nodes that a redrive would run again. If the run would continue instead: the nodes that have begun, are ready or wait.", params: []param{
-			runParam, {Name: "node", Many: true, Note: "paths of nodes to begin with; without it all that failed, were aborted or cancelled"},
+			runParam, {Name: "node", Many: true, Note: "paths of nodes to begin with; without it all nodes that failed, were aborted or were cancelled"},
 			{Name: "compensations", Choices: []string{string(undoAgain), string(undoByHand)}, Note: "what to do about failed compensations; no node runs again then"}}, reply: previewReply{}, serve: (*call).preview},
 		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of an ended run again, or repeats its failed compensations; or continues a stored run that was left or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: redriveReply{}, serve: (*call).redrive},
 		{method: "GET", path: "api/v1/fork", summary: "What a fork would run. The other nodes keep their results.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes that run in any case"}}, reply: previewReply{}, serve: (*call).previewFork},

@@ -157,7 +157,7 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 			break
 		}
 		if n == maxExplored {
-			return nil, fmt.Errorf("the run has made %d attempts, and has not ended", n)
+			return nil, fmt.Errorf("the run has not ended after %d turns", n)
 		}
 		if !cancelled && x.choose(fmt.Sprint("cancel before ", n), 4) == 1 {
 			cancelled = true

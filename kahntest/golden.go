@@ -40,7 +40,7 @@ func Golden(t testing.TB, file string, events []event.Event) {
 		t.Fatalf("%v; %s=1 writes the file", err, GoldenVariable)
 	}
 	if difference := firstDifference(got, strings.ReplaceAll(string(want), "\r\n", "\n")); difference != "" {
-		t.Errorf("the events are not those of %s; %s=1 writes the file anew\n%s", file, GoldenVariable, difference)
+		t.Errorf("the events differ from %s; %s=1 writes the file again\n%s", file, GoldenVariable, difference)
 	}
 }
 

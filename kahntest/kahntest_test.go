@@ -53,8 +53,8 @@ func TestParse(t *testing.T) {
 		"A-->B":        `did you mean "A>B"?`,
 		"A→B":          `did you mean "A>B"?`,
 		"A -> B":       `"->" is neither a node nor an edge` + forms,
-		"A A{anny}":    `unknown option "anny"; did you mean "any"? (there is 1done, 1fail, all,`,
-		"fetch F{any}": `"F{any}": no node of this name (there is fetch)`,
+		"A A{anny}":    `unknown option "anny"; did you mean "any"? (known: 1done, 1fail, all,`,
+		"fetch F{any}": `"F{any}": no node of this name (known: fetch)`,
 	} {
 		if _, _, err := kahntest.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nexpected %s", text, err, want)
@@ -82,7 +82,7 @@ func TestStatuses(t *testing.T) {
 		{"S/x:F ...", "S/x is ok, expected F"},
 		{"S/z:ok Z:ok M[2]:ok ...", "S/z: there is no such node\nZ: there is no such node\nM[2]: there is no such node"},
 		{"A:ok A:ok ...", "A is named twice"},
-		{"A:okk ...", `A: unknown status "okk"; did you mean "ok"? (there is idle, waiting, ready, running, retrying, suspended, ok, F, X, C, S/ann, S/when, S/br, S/null, S/up, S/pf, S/rule, S/self, S/superseded)`},
+		{"A:okk ...", `A: unknown status "okk"; did you mean "ok"? (known: idle, waiting, ready, running, retrying, suspended, ok, F, X, C, S/ann, S/when, S/br, S/null, S/up, S/pf, S/rule, S/self, S/superseded)`},
 		{"C:S/bt ...", `C: unknown status "S/bt"; did you mean "S/br"?`},
 		{"A:completed C:S/condition_branch B:running ...", "A: the status \"completed\" is written ok\nC: the status \"S/condition_branch\" is written S/br\nB is ok, expected running"},
 		{"A ...", `"A" is not of the form node:status`},
@@ -194,7 +194,7 @@ func TestScriptCheck(t *testing.T) {
 	g := kahntest.Graph(t, "charge>ship G G{gate}").Add(kahn.Node{ID: "S1", Sub: inner}, kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: list},
 		kahn.Node{ID: "N", Sub: inner, Map: &kahn.Map{Over: "list"}, Params: list},
 		kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
-	const all = " (there is charge, ship, S1/x, S1/y, M[0], N[0]/x, N[0]/y, L#1/x, L#1/y)"
+	const all = " (known: charge, ship, S1/x, S1/y, M[0], N[0]/x, N[0]/y, L#1/x, L#1/y)"
 	for path, want := range map[string]string{
 		"charge": "", "S1/y": "", "M[1]": "", "N[12]/x": "", "L#2/y": "",
 		"charge/of/a/graph/that/it/returns": "", "M[1]/too": "",
@@ -209,7 +209,7 @@ func TestScriptCheck(t *testing.T) {
 		}
 	}
 	g = kahntest.Graph(t, "charge>ship")
-	for path, want := range map[string]string{"charge": "", "chagre": `Script.Acts: unknown node that the step function performs: "chagre"; did you mean "charge"? (there is charge, ship)`} {
+	for path, want := range map[string]string{"charge": "", "chagre": `Script.Acts: unknown node that the step function performs: "chagre"; did you mean "charge"? (known: charge, ship)`} {
 		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{path: {{}}}}
 		if text := fails(func(t testing.TB) { kahntest.Run(t, g, steps.Step) }); text != want {
 			t.Errorf("%s: %q, expected %q", path, text, want)
@@ -294,7 +294,7 @@ func TestScriptCheckUndos(t *testing.T) {
 		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}}, kahn.Node{ID: "ship"}, kahn.Node{ID: "E", Do: expands},
 		kahn.Node{ID: "S", Sub: inner, Compensate: undo}, kahn.Node{ID: "M", Compensate: undo, Map: &kahn.Map{Over: "list"}, Params: list},
 		kahn.Node{ID: "L", Sub: inner, Compensate: undo, Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
-	const all = " (there is charge, S/x, S, M[0], L#1/x, L)"
+	const all = " (known: charge, S/x, S, M[0], L#1/x, L)"
 	for path, want := range map[string]string{
 		"charge": "", "S": "", "S/x": "", "M[3]": "", "L": "", "L#2/x": "", "E/x": "",
 		"chagre": `"chagre"; did you mean "charge"?` + all, "ship": `"ship"`, "S/y": `"S/y"`, "M": `"M"`, "L#1": `"L#1"`, "E": `"E"`,

@@ -177,7 +177,7 @@ func (p *parser) option(n *kahn.Node, option string) error {
 	ends := [2]string{from, n.ID}
 	between := p.between[ends] // the first of several parallel edges gets the parameter
 	if len(between) == 0 {
-		return fmt.Errorf("option %q: no edge from there", option)
+		return fmt.Errorf("option %q: no edge from %q to %q", option, from, n.ID)
 	}
 	i := between[0]
 	p.between[ends] = between[1:]

@@ -204,9 +204,9 @@ func instead(written string, choices []string) string {
 	case len(choices) == 0:
 		return text + " (there are none)"
 	case len(choices) > most:
-		return fmt.Sprintf("%s (there is %s and %d more)", text, strings.Join(choices[:most], ", "), len(choices)-most)
+		return fmt.Sprintf("%s (known: %s and %d more)", text, strings.Join(choices[:most], ", "), len(choices)-most)
 	}
-	return fmt.Sprintf("%s (there is %s)", text, strings.Join(choices, ", "))
+	return fmt.Sprintf("%s (known: %s)", text, strings.Join(choices, ", "))
 }
 
 func (a *Act) perform(ctx context.Context, step *kahn.Step) (any, error) {

@@ -53,7 +53,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 // nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
-		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
+		return fmt.Errorf("%w: Drive needs two functions: begin and abort", ErrBadValue)
 	}
 	due := st.drives()
 	_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {

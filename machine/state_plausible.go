@@ -37,7 +37,7 @@ func (s *Locked) checkWords() error {
 	for i, w := range s.words {
 		r := Ref(i)
 		if !s.plausible(r, open) {
-			return fmt.Errorf("%w: node %s is in no state that it can be in", ErrBadValue, foreign.Quote(s.net.ID(r)))
+			return fmt.Errorf("%w: the state of node %s is impossible", ErrBadValue, foreign.Quote(s.net.ID(r)))
 		}
 		inTier = inTier || s.net.facts[r].tier == s.tier && !statusOf(w).Terminal()
 	}

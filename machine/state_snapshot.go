@@ -165,7 +165,7 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	after.origin = maps.Clone(x.Origins)
 	for _, r := range x.Stopping {
 		if s.known(r) != nil {
-			return fmt.Errorf("%w: a stopping entry is not a node", ErrBadValue)
+			return fmt.Errorf("%w: an entry of the list of stopping nodes is not a node", ErrBadValue)
 		}
 	}
 	after.stopping = slices.Clone(x.Stopping)

@@ -297,7 +297,7 @@ func TestRunWithoutAProcess(t *testing.T) {
 	if got := frame(); got != "[0/2] no process: 1/10 items 1 running 00:04\n... and 10 more running\n" {
 		t.Errorf("%s", got)
 	}
-	if got := p.run.reminder(start.Add(time.Hour)); !strings.HasPrefix(got, "stands still: [0/2] no process: 1/10 items 1 running: m 4.0s, m[1] 4.0s") {
+	if got := p.run.reminder(start.Add(time.Hour)); !strings.HasPrefix(got, "no process performs the run: [0/2] no process: 1/10 items 1 running: m 4.0s, m[1] 4.0s") {
 		t.Error(got)
 	}
 	at(time.Hour, event.RunRecovered, "", event.Recovery{})

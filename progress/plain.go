@@ -172,7 +172,7 @@ func (s *state) reminder(now time.Time) string {
 		text = "waiting: " + s.summaryAt(now)
 	}
 	if !s.gone.IsZero() {
-		text = "stands still: " + s.summaryAt(now)
+		text = "no process performs the run: " + s.summaryAt(now)
 	}
 	var names []string
 	for _, n := range first(&s.running, most) {

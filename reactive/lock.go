@@ -27,8 +27,8 @@ func (sc *Scope) lock() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: a callback of the scope calls a function that waits for the callback; use one that takes its tracker: Get, Peek or Try for Load, "+
-		"Set for Store, and the Writer for the scope", ErrTracker)
+	return fmt.Errorf("%w: a callback of the scope calls a function that waits for the callback; in a callback use Get, Peek or Try instead of Load, "+
+		"Set instead of Store, and the Writer instead of the scope", ErrTracker)
 }
 
 // inCallback reports whether the goroutine is in a callback of a scope. inCallback examines the stack: in a callback, this package has called a

@@ -47,7 +47,7 @@ func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (st
 func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	switch {
 	case n.Key != "":
-		return nil, false, fmt.Errorf("%w: run %q has the key %q: River begins jobs in no turns of keys; leave out RunKey, or perform the run under Runner.Serve", machine.ErrBadValue, n.ID, n.Key)
+		return nil, false, fmt.Errorf("%w: run %q has the key %q: River does not order jobs by key: leave out RunKey, or perform the run under Runner.Serve", machine.ErrBadValue, n.ID, n.Key)
 	case n.Priority != 0 && o.Priority != 0:
 		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d, and its jobs the Priority %d: give one of them", machine.ErrBadValue, n.ID, n.Priority, o.Priority)
 	case n.Priority > 0 || n.Priority <= -maxPriority:

@@ -61,7 +61,7 @@ const (
 // Step sends an attempt, and returns the reply when it has come. It must be called in a run that a Performer performs.
 func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
-		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not one from 0 to %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
+		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not between 0 and %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
 	}
 	if s.Kind() == kahn.KindEnd {
 		return nil, kahn.Permanent(errEnd)

@@ -124,11 +124,11 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	}
 	switch {
 	case s.Name == "" || strings.ContainsAny(s.Name, "@"):
-		return bad("a name is not empty, and has no @")
+		return bad("the name must not be empty or contain an @")
 	case s.Cron != "" && s.Every != 0, s.Cron == "" && s.Every == 0:
-		return bad("it has either Cron or Every")
+		return bad("set either Cron or Every")
 	case s.Every != 0 && s.Zone != "":
-		return bad("an interval has no Zone")
+		return bad("set no Zone with Every")
 	case s.Missed != Latest && s.Missed != None && s.Missed != All:
 		return bad("Missed %q is none of %q, %q and %q", s.Missed, Latest, None, All)
 	case s.Overlap != Skip && s.Overlap != Allow:

@@ -362,7 +362,7 @@ func (s *Scheduler) report(run string, q store.Queue, err error) {
 			return nil
 		})
 		if failed != nil {
-			slog.Error("Service.OnError has failed", "error", failed, "of", err)
+			slog.Error("Service.OnError has failed", "error", failed, "unreported", err)
 		}
 		return
 	}

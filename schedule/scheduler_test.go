@@ -466,11 +466,11 @@ func TestChange(t *testing.T) {
 func TestBadSchedules(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]func(s *schedule.Schedule){
-		"a name is not empty":              func(s *schedule.Schedule) { s.Name = "" },
-		"has no @":                         func(s *schedule.Schedule) { s.Name = "a@b" },
+		"the name must not be empty":       func(s *schedule.Schedule) { s.Name = "" },
+		"or contain an @":                  func(s *schedule.Schedule) { s.Name = "a@b" },
 		"either Cron or Every":             func(s *schedule.Schedule) { s.Every = time.Hour },
-		"it has either":                    func(s *schedule.Schedule) { s.Cron = "" },
-		"an interval has no Zone":          func(s *schedule.Schedule) { s.Cron, s.Every, s.Zone = "", time.Hour, "Europe/Berlin" },
+		"set either Cron":                  func(s *schedule.Schedule) { s.Cron = "" },
+		"set no Zone with Every":           func(s *schedule.Schedule) { s.Cron, s.Every, s.Zone = "", time.Hour, "Europe/Berlin" },
 		`Missed "some"`:                    func(s *schedule.Schedule) { s.Missed = "some" },
 		`Overlap "some"`:                   func(s *schedule.Schedule) { s.Overlap = "some" },
 		"StartingDeadline -1s":             func(s *schedule.Schedule) { s.StartingDeadline = -time.Second },

@@ -192,7 +192,7 @@ type nothing struct{}
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
 
 // errCostly is the panic value that ends a validation with too many applications.
-var errCostly = fmt.Errorf("judging the value takes more than %d applications of schemas", maxApplications)
+var errCostly = fmt.Errorf("checking the value takes more than %d applications of schemas", maxApplications)
 
 // Validate implements jsonschema.SchemaExt: it is called whenever a schema has been applied to a value.
 func (j *judge) Validate(*jsonschema.ValidatorContext, any) {

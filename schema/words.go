@@ -55,7 +55,7 @@ func message(k jsonschema.ErrorKind) string {
 	}
 	switch k := k.(type) {
 	case *kind.FalseSchema:
-		return "this cannot stand here, or not beside another field"
+		return "this field is not permitted here, or not together with another field"
 	case *kind.Not:
 		return "the schema forbids this value"
 	case *kind.OneOf:

@@ -16,7 +16,7 @@ type bound struct {
 func check(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.value < 0 {
-			return fmt.Errorf("sse: %w: %s is negative; the default is zero", machine.ErrBadValue, b.field)
+			return fmt.Errorf("sse: %w: %s is negative; zero means the default", machine.ErrBadValue, b.field)
 		}
 	}
 	return nil

@@ -170,7 +170,7 @@ func TestClient(t *testing.T) {
 		{"no JSON", 0, []func(http.ResponseWriter){says("id: 1\ndata: x\n\n")}, "", "''", "event 1: invalid"},
 		{"no id", 0, []func(http.ResponseWriter){says("data: {}\n\n")}, "", "''", `the id ""`},
 		{"two ids", 0, []func(http.ResponseWriter){says(strings.Replace(queued(1), "id: 1", "id: 2", 1))}, "", "''", "event 1 has the id 2"},
-		{"another run", 0, []func(http.ResponseWriter){says(queued(1)), says(strings.ReplaceAll(end(2), `"run"`, `"ran"`))}, "1", "'' '1'", "of run run and is of run ran"},
+		{"another run", 0, []func(http.ResponseWriter){says(queued(1)), says(strings.ReplaceAll(end(2), `"run"`, `"ran"`))}, "1", "'' '1'", "belonged to run run and now belongs to run ran"},
 		{"too long", 0, []func(http.ResponseWriter){says(queued(1), "data: "+strings.Repeat("x", 5000)+"\n\n")}, "1", "''", "longer than the client's MaxBytes"},
 
 		{"pages", 0, []func(http.ResponseWriter){

@@ -153,7 +153,7 @@ func (r *reader) lost(err *LostError) error {
 // sameRun checks that the URL still belongs to the same run, since the ids seen so far have no meaning in another run.
 func (r *reader) sameRun(id string) error {
 	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
-		return final(fmt.Errorf("sse: the stream was of run %s and is of run %s now", r.run, id))
+		return final(fmt.Errorf("sse: the stream belonged to run %s and now belongs to run %s", r.run, id))
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func createReplaced(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	_, err = s.Commit(ctx, lease, store.Commit{Sequence: 1, Run: record("run"), Status: machine.RunRunning})
-	if err := expectError("a commit of who held the former run", err, store.ErrFenced); err != nil {
+	if err := expectError("a commit of the former holder", err, store.ErrFenced); err != nil {
 		return err
 	}
 	for text, want := range map[string]int{"one": 0, "two": 1} {
@@ -192,7 +192,7 @@ func createReplaced(ctx context.Context, s store.Admin) error {
 		return fmt.Errorf("epoch %d after %d, %w", lease.Epoch, former, err)
 	}
 	_, _, err = s.Create(ctx, n)
-	if err := expectError("Create of a run that somebody is about to begin", err, store.ErrLeased); err != nil {
+	if err := expectError("Create of a run that another process is about to begin", err, store.ErrLeased); err != nil {
 		return err
 	}
 	a, err := s.Commit(ctx, lease, store.Commit{Sequence: 1, Run: record("run"), Status: machine.RunRunning})
@@ -215,7 +215,7 @@ func createBlank(ctx context.Context, s store.Admin) error {
 		}
 		n := aRun(id, "one", p)
 		if _, _, err = s.Create(ctx, n); !errors.Is(err, store.ErrLeased) {
-			return fmt.Errorf("%v: Create of a run that somebody holds: %v", p, err)
+			return fmt.Errorf("%v: Create of a leased run: %v", p, err)
 		}
 		if err := s.Release(ctx, lease); err != nil {
 			return err

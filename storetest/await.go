@@ -222,7 +222,7 @@ func awaitsRefused(ctx context.Context, s store.Awaiter) error {
 	newer, _, err3 := s.Acquire(ctx, "a", l[0].Owner, ttl)
 	_, fenced := s.Commit(ctx, l[0], awaits(2, "x b", "y nobody"))
 	err = errors.Join(expect("a commit out of its turn", conflict, err, store.Conflict), expect("an old commit", stale, err2, store.Duplicate), err3,
-		expectError("a commit of who was overtaken", fenced, store.ErrFenced), expectAwaits(ctx, s, "a"), expectAnswers(ctx, s, "a"))
+		expectError("a commit under an old lease", fenced, store.ErrFenced), expectAwaits(ctx, s, "a"), expectAnswers(ctx, s, "a"))
 	if err != nil {
 		return err
 	}

@@ -562,7 +562,7 @@ func TestWhy(t *testing.T) {
 		"port":          "its required port p got no value from ok",
 		"victim":        "a failure upstream: bad",
 		"second victim": "a failure upstream: bad",
-		"kind":          "bad failed, and it is to be skipped then",
+		"kind":          "bad failed, so it is skipped",
 		"rule":          "its join rule can no longer be satisfied: one_failed",
 		"brother":       "a member of its group failed: breaks",
 	}, got)

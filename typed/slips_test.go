@@ -201,7 +201,7 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `it has both a Compensate and a CompensateBy`},
 		"retry of no undo": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{CompensateRetry: kahn.RetryStandard()})
-		}, kahn.ErrBadValue, `CompensateRetry is for a Compensate, and the node has none`},
+		}, kahn.ErrBadValue, `CompensateRetry needs a compensation, and the node has none`},
 		"undo of a value that is not taken": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], typed.Do0(b, "y", ret(1))))
 		}, kahn.ErrBadValue, `node "x": bad value: its Compensate takes "y", which the node does not take`},

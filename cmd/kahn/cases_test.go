@@ -174,9 +174,9 @@ cases:
 `)
 	_, stdout, _ := invoke(t, "", "vet", strings.TrimSuffix(definition, ".yaml")+".test.yaml")
 	for _, want := range []string{
-		":5:22: this cannot stand here, or not beside another field\n",
+		":5:22: this field is not permitted here, or not together with another field\n",
 		":6:12: error: the field is missing: \"permanent\" needs it\n",
-		":7:42: this cannot stand here, or not beside another field\n",
+		":7:42: this field is not permitted here, or not together with another field\n",
 		":7:51: error: the field is missing: \"permanent\" needs it\n",
 		":8:36: expected at most 1000000000, got 100000000000000000000\n",
 	} {

@@ -167,7 +167,7 @@ func (r *reader) loop(at, config place, limits map[string]func(place)) (fields [
 	case !config.has("group"):
 		r.add(config, definition.ErrMissing, `a loop names the "group" that it performs`)
 	case until.Value != nil && over.Value != nil:
-		r.add(over, definition.ErrDuplicate, "a loop has either until, and repeats until it is true, or over, and takes the items of a list")
+		r.add(over, definition.ErrDuplicate, "a loop has until or over, not both: until repeats the group, over performs it once for each item")
 	case over.Value != nil && len(loop.Items) > 0:
 		r.add(over, definition.ErrUnsupported, "maxIterations, collect and delayMs are for a loop with until; one with over takes each item once and collects the outputs")
 	case until.Value != nil && len(items.Items) > 0:

@@ -220,7 +220,7 @@ func (r *reader) transition(t transition, all *[]transition) {
 	}
 	r.read(t.place, format{
 		fields:  fields,
-		refused: map[string]string{"else": "all transitions are judged on their own; write the opposite condition in another one"},
+		refused: map[string]string{"else": "all transitions are judged on their own; write the opposite condition in another transition"},
 	})
 	switch {
 	case t.Type != definition.Object:
@@ -272,7 +272,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 			case t.condition.Value == nil:
 				control = false
 			case len(into[t.to]) > 1:
-				r.add(p, definition.ErrUnsupported, "the step %.60q has other transitions, too: it would be given the parameter %.60q although this one is not taken", t.to, p.Key)
+				r.add(p, definition.ErrUnsupported, "the step %.60q has other transitions, too: it would get the parameter %.60q although this transition is not taken", t.to, p.Key)
 				continue
 			}
 			edge := object(p, text(p, "from", t.from), text(p, "to", t.to), text(p, "param", p.Key))

@@ -136,7 +136,7 @@ func (r *reader) portType(p place) definition.Value {
 	element, isList := strings.CutSuffix(p.Text, "[]")
 	name, known := portTypes[element]
 	if !known {
-		suggest(r.add(p, definition.ErrValue, "the type %.60q of a port is none of any, array, boolean, integer, json, list, number, object, string, text, unknown, nor one of these with [] behind it",
+		suggest(r.add(p, definition.ErrValue, "the type %.60q of a port is none of any, array, boolean, integer, json, list, number, object, string, text, unknown, alone or followed by []",
 			p.Text), p.Text, portTypes)
 		return definition.Value{}
 	}

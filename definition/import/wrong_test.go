@@ -58,10 +58,10 @@ func TestWrongDocuments(t *testing.T) {
 		"a loop without an end":  {loopOf(``), `line 1, column 88: $.steps[0].config: node "l": a loop needs "until", the expression that ends it, or "over", the parameter with the items`},
 		"a loop without a bound": {loopOf(`, "until": "x"`), `line 1, column 88: $.steps[0].config: node "l": a loop with until needs "maxIterations", its bound`},
 		"while":                  {loopOf(`, "until": "x", "maxIterations": 3, "while": "y"`), `line 1, column 137: $.steps[0].config.while: node "l": a loop ends by until: write the opposite condition there`},
-		"both loops":             {loopOf(`, "until": "x", "over": "y"`), `line 1, column 125: $.steps[0].config.over: node "l": a loop has either until, and repeats until it is true, or over, and takes the items of a list`},
+		"both loops":             {loopOf(`, "until": "x", "over": "y"`), `line 1, column 125: $.steps[0].config.over: node "l": a loop has until or over, not both: until repeats the group, over performs it once for each item`},
 		"a loop and a list":      {loopOf(`, "over": "y", "collect": true`), `line 1, column 111: $.steps[0].config.over: node "l": maxIterations, collect and delayMs are for a loop with until; one with over takes each item once and collects the outputs`},
 
-		"the type of a port":          {steps(`{"id": "a", "inputs": [{"name": "x", "type": "strng"}]}`), `line 1, column 57: $.steps[0].inputs[0].type: node "a": the type "strng" of a port is none of any, array, boolean, integer, json, list, number, object, string, text, unknown, nor one of these with [] behind it; did you mean "string"?`},
+		"the type of a port":          {steps(`{"id": "a", "inputs": [{"name": "x", "type": "strng"}]}`), `line 1, column 57: $.steps[0].inputs[0].type: node "a": the type "strng" of a port is none of any, array, boolean, integer, json, list, number, object, string, text, unknown, alone or followed by []; did you mean "string"?`},
 		"a port without a name":       {steps(`{"id": "a", "outputs": [{"type": "text"}]}`), `line 1, column 36: $.steps[0].outputs[0]: node "a": the field "name" is missing`},
 		"the whole and a port":        {steps(`{"id": "a", "outputs": {"output": "text", "x": "any"}}`), `line 1, column 35: $.steps[0].outputs: node "a": the port "output" is the whole output: its type cannot stand beside the types of other ports`},
 		"a connection without a step": {steps(`{"id": "a", "next": {"sourceHandle": "x"}}`), `line 1, column 32: $.steps[0].next: node "a": the field "target" is missing`},
@@ -76,14 +76,14 @@ func TestWrongDocuments(t *testing.T) {
 		"two conditions":         {playbook(`{"step": "a", "next": [{"step": "a", "when": "x", "condition": "y"}]}`), `line 1, column 78: $.workflow[0].next[0].condition: node "a": when and condition mean the same; use one of them`},
 		"else": {playbook(`{"step": "a", "next": [{"when": "x", "then": "b"}, {"else": "c"}]}, {"step": "b"}`), `2 problems` + "\n\t" +
 			`line 1, column 66: $.workflow[0].next[1]: node "a": the field "step" is missing` + "\n\t" +
-			`line 1, column 67: $.workflow[0].next[1].else: node "a": all transitions are judged on their own; write the opposite condition in another one`},
+			`line 1, column 67: $.workflow[0].next[1].else: node "a": all transitions are judged on their own; write the opposite condition in another transition`},
 		"a parameter from elsewhere": {playbook(`{"step": "a", "next": [{"step": "b", "with": {"x": "{{ workload.region }}"}}]}, {"step": "b"}`),
 			`line 1, column 66: $.workflow[0].next[0].with.x: node "a": the parameter "x" is neither a value nor the result of the step before, such as {{ a.result.name }}`},
 		"parameters that differ": {playbook(`{"step": "a", "next": {"step": "c", "with": {"x": 1}}}, {"step": "b", "next": {"step": "c", "with": {"x": 2}}}, {"step": "c"}`), `2 problems` + "\n\t" +
 			`line 1, column 65: $.workflow[0].next.with.x: node "a": the transitions to the step "c" do not agree about the parameter "x", which has one value` + "\n\t" +
 			`line 1, column 121: $.workflow[1].next.with.x: node "b": the transitions to the step "c" do not agree about the parameter "x", which has one value`},
 		"a result on condition": {playbook(`{"step": "a", "next": {"step": "c", "when": "x", "with": {"x": "{{ a.result }}"}}}, {"step": "b", "next": "c"}, {"step": "c"}`),
-			`line 1, column 78: $.workflow[0].next.with.x: node "a": the step "c" has other transitions, too: it would be given the parameter "x" although this one is not taken`},
+			`line 1, column 78: $.workflow[0].next.with.x: node "a": the step "c" has other transitions, too: it would get the parameter "x" although this transition is not taken`},
 		"seconds": {playbook(`{"step": "a", "tool": "x", "retry": {"initial_delay": -1}}`), `line 1, column 69: $.workflow[0].retry.initial_delay: node "a": expected a number of seconds, got -1`},
 
 		"a version in a config": {lens(`"config": {"version_id": "v"}`), `line 1, column 51: $.nodes[0].config.version_id: node "a": the version_id stands beside the config`},

@@ -100,7 +100,7 @@ var mistakes = []mistake{
 	}},
 	{said: "expected '-' indicator", above: true, message: func(f found) (string, string) {
 		at := f.le.ContextMark
-		return fmt.Sprintf("the line belongs to no item of the list that begins in line %d: indent it by %s to be a member of the last one", at.Line, spaces(at.Column+1)), ""
+		return fmt.Sprintf("the line belongs to no item of the list that begins in line %d: indent it by %s to be a member of the last item", at.Line, spaces(at.Column+1)), ""
 	}},
 	{said: "expected key while", before: regexp.MustCompile(`'$`), message: says("a quote in a text in single quotes is written twice: ''")},
 	{said: "expected key while", before: regexp.MustCompile(`"$`), message: says(`a quote in a text in double quotes is written \"`)},

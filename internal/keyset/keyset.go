@@ -24,7 +24,7 @@ func Decode(text string) (at int64, id string, err error) {
 		at, err = strconv.ParseInt(number, 36, 64)
 	}
 	if err != nil || !ok {
-		return 0, "", fmt.Errorf("%w: cursor %.40q is none that a page had", enum.ErrBadValue, text)
+		return 0, "", fmt.Errorf("%w: cursor %.40q does not come from a page", enum.ErrBadValue, text)
 	}
 	return at, id, nil
 }

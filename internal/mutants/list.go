@@ -105,7 +105,7 @@ func find(list []entry, mutants []mutant) error {
 			errs = append(errs, fmt.Errorf("no such mutant:\n%s", format(e.Bug)))
 		}
 		if e.note == "" {
-			errs = append(errs, fmt.Errorf("nothing is said about\n%s", format(e.Bug)))
+			errs = append(errs, fmt.Errorf("this entry has no note:\n%s", format(e.Bug)))
 		}
 		list[i].Bug = b
 	}

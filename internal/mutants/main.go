@@ -40,7 +40,7 @@ func main() {
 	flag.IntVar(&j.n, "n", 150, "how many mutants")
 	flag.Int64Var(&j.seed, "seed", 1, "chooses the mutants")
 	flag.StringVar(&j.only, "only", "", "only mutants whose text in the list contains this")
-	flag.DurationVar(&j.limit, "for", 0, "stop after so long; 0 means when all is done")
+	flag.DurationVar(&j.limit, "for", 0, "stop after this time; 0 means no limit")
 	flag.DurationVar(&j.slow, "slow", 0, "leave out tests that take longer than this; 0 means none")
 	list := flag.Bool("list", false, "print all mutants, and try none")
 	flag.Parse()
@@ -114,7 +114,7 @@ func (r *report) String() string {
 		fmt.Fprintf(&s, "these tests fail without a mutant and were left out: %s\n", strings.Join(r.broken, ", "))
 	}
 	if r.left > 0 {
-		fmt.Fprintf(&s, "%d were not tried for lack of time; another call goes on\n", r.left)
+		fmt.Fprintf(&s, "%d were not tried for lack of time; another call continues\n", r.left)
 	}
 	return s.String()
 }

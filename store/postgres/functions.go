@@ -133,7 +133,7 @@ BEGIN
 		IF NOT FOUND THEN
 			RAISE EXCEPTION 'run % was removed at the same moment', run USING ERRCODE = 'serialization_failure';
 		ELSIF r.sequence = 0 AND r.workflow = '' AND r.plan = '' THEN
-			RAISE EXCEPTION 'run % is leased: somebody is about to begin it', run USING ERRCODE = 'object_in_use';
+			RAISE EXCEPTION 'run % is leased: another process is about to begin it', run USING ERRCODE = 'object_in_use';
 		ELSIF r.workflow <> create_run.workflow THEN
 			RAISE EXCEPTION 'run % exists, and its workflow is %, not %', run, r.workflow, workflow USING ERRCODE = 'unique_violation';
 		ELSIF $S.other_inputs(r.inputs, data) THEN

@@ -274,7 +274,7 @@ func TestCreateRun(t *testing.T) {
 		{`create_run('w', 'left', priority => -100, not_before => '2100-01-01')`, "true"},
 		{`create_run('w', 'left', '{}')`, "false"},
 		{`create_run('w', 'left', 'null', 'null')`, "false"},
-		{`create_run('w', 'leased')`, "55006: run leased is leased: somebody is about to begin it"},
+		{`create_run('w', 'leased')`, "55006: run leased is leased: another process is about to begin it"},
 		{`create_run('w', 'begun')`, "23505: run begun exists, and its workflow is , not w"},
 		{`create_run('w', NULL)`, "22023: a run without an id"},
 		{`create_run('', 'x')`, "22023: run x: the name of the workflow is missing"},
