@@ -134,7 +134,7 @@ type Undoing struct {
 	Certain  bool      // true if the node completed, so it had an effect; false if it is not known whether the node had an effect
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when the undo succeeded or was given up; zero before then
-	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate has undone it
+	By       *Request  // names the person who undid the node by hand, see [CompensatedByHand]; nil if the node's Compensate is used
 }
 
 // Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. In an attempt that such a version
@@ -172,7 +172,7 @@ func (n NodeResult) History() []Attempt {
 // hasRun reports whether the Result belongs to a run. It is false for nil and for the zero value.
 func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 
-// performed returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
+// The method `performed` returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
 		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}, runRare: &notRare, runReports: &notReported}
@@ -276,7 +276,7 @@ func (r *Result) suspendedBy() string {
 	return ""
 }
 
-// took returns how long the node with this id took in the run. It returns false if the node was not executed, and for a nil Result.
+// The method `took` returns how long the node with this id took in the run. It returns false if the node was not executed, and for a nil Result.
 func (r *Result) took(id string) (int64, bool) {
 	if !r.hasRun() {
 		return 0, false
@@ -401,7 +401,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	return append(list, current)
 }
 
-// node makes a node's result. The run has ended, so the lock is needed only for the origins, which are computed on request.
+// The method `node` makes the result of a node. The run has ended, so the lock is needed only for the origins, which are computed on request.
 func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st
@@ -446,8 +446,8 @@ func (r *Run) names(refs []machine.Ref) []string {
 	return names
 }
 
-// skipReason returns why the node was skipped. It adds the message of a step that skipped itself, or the answer of the condition that led
-// elsewhere.
+// skipReason returns why the node was skipped. It adds the message of a step that skipped itself, or the answer of the condition that took other
+// branches.
 func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)
@@ -466,8 +466,8 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText returns, as text, the branches that a condition has taken. Each skip on a branch that was not taken contains this text. So for
-// conditions with many labels the text is cached.
+// branchText returns, as text, the branches that a condition has taken. The reason of every skip on a branch that was not taken contains this text. A
+// condition with many labels may cause many skips, so its text is cached.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
@@ -565,7 +565,7 @@ func (r *Run) makeResult() {
 }
 
 // runError joins the errors of the nodes that failed by themselves, and the cause that stopped the run. A run may fail because of unhandled failures,
-// without being stopped as a whole. Then the error omits the handled failures.
+// without being stopped as a whole. Then the error omits the handled failures if the rule for the status is StatusEscaped.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)

@@ -136,8 +136,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long to wait in a backoff that began before the run was continued. This is the remaining time `rest`, but at most the longest
-// delay that the policy permits.
+// The method `bound` returns how long a node still waits in a backoff that began before the run was continued. This is the remaining time `rest`, but
+// at most the longest delay that the policy permits.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest
@@ -145,7 +145,7 @@ func (r Retry) bound(rest time.Duration) time.Duration {
 	return min(rest, max(r.MaxDelay, r.MaxRetryAfter))
 }
 
-// causes returns the set of causes that the policy retries.
+// The method `causes` returns the set of causes that the policy retries.
 func (r Retry) causes() (set machine.CauseSet) {
 	if r.RetryOn == nil {
 		return retriedByDefault
@@ -159,7 +159,7 @@ func (r Retry) causes() (set machine.CauseSet) {
 	return set
 }
 
-// validate returns an error that describes what is wrong with the policy, or nil.
+// validate returns the name of a wrong field and an error that describes the problem. If the policy is valid, the error is nil.
 func (r Retry) validate() (field string, err error) {
 	switch {
 	case r.MaxAttempts < 0:
@@ -180,8 +180,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// slip describes a probable mistake in a valid policy, or returns an empty text. A policy that sets only RetryOn, to an empty list, is not a mistake:
-// it replaces the default policy.
+// The method `slip` returns a field of a valid policy that is probably a mistake, with a description of the mistake, or an empty text. A policy that
+// sets only RetryOn, to an empty list, is not a mistake: it replaces the default policy.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -214,13 +214,13 @@ func (c *compiler) warnOfRetry(id string, r Retry) {
 	}
 }
 
-// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have been set by
-// withDefaults. delay is a pure function. Its arithmetic saturates instead of overflowing.
+// The method `delay` returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have been
+// set by withDefaults. delay is a pure function. Its arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
 	}
-	// The product may be infinite. It is bounded here, since infinity times u would be NaN if u is zero.
+	// The product may be infinite. It must be made finite before it is multiplied by u, since infinity times zero is NaN.
 	d := min(float64(r.InitialDelay)*math.Pow(r.Multiplier, float64(k-1)), math.MaxInt64)
 	if r.MaxDelay > 0 {
 		d = min(d, float64(r.MaxDelay))
@@ -254,8 +254,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error may be retried. The parameter
-// `hint` is the wait that the error demands, or 0.
+// next does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error is marked as permanent. The
+// parameter `hint` is the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
@@ -316,7 +316,7 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// count returns the rate as the bucket package represents it.
+// The method `count` returns the rate as the bucket package represents it.
 func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }

@@ -11,9 +11,10 @@
 // the context passed to Execute, Start or the Runner.
 //
 // A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first attempt. If a node
-// began, or is a composite, its span links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span
-// without duration, whose attributes give the reason. Retries are events of the node's span. Each attempt to undo a node has its own span, whose name
-// is "compensate" followed by the node's id. The span of such an attempt has the same parent as the node's span, and links to the node's span.
+// began, or is a composite, its span links to the spans of those of its predecessors that completed or failed. A node that was skipped, or stopped
+// before it began, has a span without duration. The attributes of this span give the reason. [Options.OnlyStarted] omits such spans. Retries are
+// events of the node's span. Each attempt to undo a node has its own span, whose name is "compensate" followed by the node's id. The span of such an
+// attempt has the same parent as the node's span, and links to the node's span.
 //
 // # Lives
 //
@@ -23,8 +24,8 @@
 //
 // # Metrics
 //
-// The attributes of metrics include the workflow, which is the name of the graph, and the kind of the node, but never the id of a run or of a
-// node:
+// The workflow, which is the name of the graph, is an attribute of all metrics but kahn.store.duration. The list names the other attributes of each
+// metric after "by". No metric has the id of a run or of a node as an attribute:
 //
 //   - kahn.runs.active: runs in flight
 //   - kahn.run.duration: seconds, by status

@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Lives remembers, for each run, the span of its last life. A life lasts from a start or a continuation of the run until the run ends, suspends
-// or is left. The methods are called from any goroutine, never under a lock of the run.
+// Lives remembers, for each run, the span of its last life. A life lasts from a start or a continuation of the run until the run ends, suspends, is
+// left or crashes. The methods are called from any goroutine, never under a lock of the run.
 //
 // If runs continue in another process, the host must store the [trace.SpanContext] so that the other process finds it: MarshalJSON encodes it,
 // and [trace.NewSpanContext] restores it.

@@ -32,7 +32,7 @@ type instruments struct {
 	compensationDuration, storeDuration                       metric.Float64Histogram
 }
 
-// seconds sets the bounds of the histograms. They fit steps that take between a millisecond and some hours.
+// The option `seconds` sets the bounds of the buckets of the histograms. The bounds fit steps that take between a millisecond and some hours.
 var seconds = metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60, 300, 1800, 7200)
 
 func newInstruments(m metric.Meter) (in instruments, err error) {

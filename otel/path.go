@@ -62,8 +62,8 @@ func predecessorsIn(p *kahn.Plan) predecessors {
 	return all
 }
 
-// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in this part. It returns "" if no prefix of
-// the path names a node of the plan.
+// nextPart returns the first part of a path, including the number of an item or an iteration if it has one. It also returns the id of the node that
+// this part names. It returns "" if no prefix of the path names a node of the plan.
 func nextPart(p *kahn.Plan, path string) (part, id string) {
 	for end := 0; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {

@@ -88,7 +88,7 @@ func describeRun(span trace.Span, res *kahn.Result) {
 	}
 }
 
-// failuresOf returns the names of the first nodes that failed by themselves.
+// failuresOf describes a failed run. It names the first five nodes that failed by themselves. If there are none, it returns the cause of the failure.
 func failuresOf(res *kahn.Result) string {
 	const most = 5
 	var failed []string
@@ -205,7 +205,7 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 }
 
 // linksOf returns the same links as linksTo, but for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
-// predecessors from the run.
+// predecessors from the run. It returns no links for a node of a graph without a plan: see siteOf.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)
 	if at.plan == nil {
@@ -230,7 +230,7 @@ func (x *runSpans) predecessorsIn(p *kahn.Plan) predecessors {
 	return x.edges[p]
 }
 
-// attempt is a middleware that traces and measures an attempt.
+// The method `attempt` is a middleware that traces and measures an attempt.
 func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (value any, err error) {
 		x, _ := ctx.Value(spansKey{}).(*runSpans)
@@ -246,7 +246,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		if n == nil { // the run has ended, and the attempt was abandoned before this call
 			return next(ctx, s)
 		}
-		if start.Before(n.since) { // the run measures its times from its start, but the machine's clock may have been corrected since then
+		if start.Before(n.since) { // possible if the machine's clock was corrected: n.since is the run's start plus a measured duration
 			start = n.since
 		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
@@ -273,7 +273,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// known returns the span of a node, or nil if there is none in this life of the run.
+// The method `known` returns the span of a node, or nil if there is none in this life of the run.
 func (x *runSpans) known(path string) *nodeSpan {
 	x.mu.Lock()
 	n := x.nodes[path]
@@ -376,8 +376,8 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// oldest returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run reports the
-// ends of a node in order.
+// The method `oldest` returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run
+// reports the ends of a node in order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -57,7 +57,7 @@ func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }
 
-// TraceID returns an option that puts the trace id in ctx into the events of a run, so that the events match the run's spans. Without this option
+// TraceID returns an option that makes the events of a run contain the trace id of ctx, so that the events match the run's spans. Without this option
 // the trace id in the events is derived from the run's id. If ctx has no trace, the option changes nothing.
 func TraceID(ctx context.Context) kahn.Option {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {

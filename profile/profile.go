@@ -29,9 +29,9 @@ func Labels() kahn.Option {
 	})
 }
 
-// Trace shows the run in execution traces, see package runtime/trace. The run is a task "kahn.run", with the graph's name and the run's
-// id in its log, and every attempt is a region of that task, with the node's path as the region's type. The task begins and ends with the
-// run: see [kahn.Around]. A middleware begins and ends the regions. While no trace is being taken, Trace costs next to nothing.
+// Trace shows the run in execution traces, see package runtime/trace. The run is a task "kahn.run", whose log contains the graph's name and the run's
+// id. Every attempt is a region of this task, and the region's type is the node's path. The task begins and ends with the run: see [kahn.Around]. A
+// middleware begins and ends the regions. While no trace is being taken, Trace costs next to nothing.
 func Trace() kahn.Option {
 	return kahn.PerRun(func() []kahn.Option {
 		task := kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {

@@ -22,14 +22,15 @@ const (
 	remindEvery = 30 * time.Second
 )
 
-// A terminal that does not report its size counts as one of this size.
+// The constants defaultWidth and defaultHeight are used if the terminal does not report its size, or if the writer is no terminal.
 const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows: one run, or the runs of a group. The display holds its lock while it calls the methods.
 type picture interface {
 	// The method `of` returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// record adds an event to the picture. The method `line` returns the log line of the event that was just recorded, or "" if the event has no line.
+	// The method `record` adds an event to the picture. The method `line` returns the log line of the event that was just recorded, or "" if the
+	// event has no line.
 	record(e event.Event)
 	line(e event.Event) string
 	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.
@@ -39,7 +40,7 @@ type picture interface {
 	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished, frame returns fewer than height rows, since
 	// the cursor needs a line.
 	frame(now time.Time, width, height int) []row
-	// reminder returns a line that lists what is still running.
+	// reminder returns a line that lists what is still running or waiting.
 	reminder(now time.Time) string
 	began() time.Time
 	finished() bool // whether the picture no longer changes
@@ -101,7 +102,7 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// countEvery is the interval, by the clock of the run, at which plain mode writes the number of ended items of maps.
+// countEvery is the least time, by the clock of the run, between two lines in which plain mode reports the number of ended items of maps.
 const countEvery = 5 * time.Second
 
 // If e is the first event of its run that the display got, catchUp adds what the run did before e: in earlier processes, and in this process
@@ -122,8 +123,8 @@ func (d *display) catchUp(e event.Event) {
 	d.locked(func() { s.inherit(known) })
 }
 
-// If e is the first event inside a composite, lookInside asks the run how many nodes the composite contains. lookInside does not hold d.mu while
-// it reads the run.
+// If e is the first event inside a composite, or inside an iteration of a loop, lookInside asks the run how many nodes are inside. lookInside does
+// not hold d.mu while it reads the run.
 func (d *display) lookInside(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -311,7 +312,7 @@ func (d *display) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// write writes to the writer, unless the writer failed before. A panic of the host's writer counts as an error.
+// The method `write` passes the bytes to the writer, unless the writer failed before. A panic of the host's writer counts as an error.
 func (d *display) write(out []byte) {
 	if d.err != nil || len(out) == 0 {
 		return

@@ -15,10 +15,10 @@ type row struct {
 	failed bool
 }
 
-// section is a part of a frame, with some entries. Its last line contains the number of entries that are not shown.
+// section is a part of a frame, with some entries. If not all entries are shown, its last line contains the number of the others.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries that may use the given number of lines. Only the first `known` entries can be shown.
+// fill returns a section for n entries. The section may use the given number of lines. Only the first `known` entries can be shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -27,7 +27,7 @@ func fill(n, known, lines int) (s section) {
 	return s
 }
 
-// lines returns the number of lines of the section.
+// The method `lines` returns the number of lines of the section.
 func (s section) lines() int { return s.shown + min(s.more, 1) }
 
 // layout divides the lines of a frame among its sections.
@@ -39,8 +39,8 @@ type layout struct {
 // layout divides the lines of a frame. It keeps one line for the header and one for the cursor. Failures may use half of the other lines, or all
 // lines that running and waiting nodes do not need, whichever is more. Running steps get the remaining lines first. Warnings get the lines that
 // running steps do not use, but at least one line if two or more remain. Waiting nodes then get lines by the same rule as warnings. The last frame
-// of a run stays on the screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the
-// outputs of failed nodes.
+// of a run stays on the screen and shows all failures and warnings that were kept: see maxFailures. Lines that are still free show the last lines of
+// outputs, beginning with the outputs of failed nodes.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -77,8 +77,8 @@ func (l *layout) besideSteps(running int) int {
 	return l.left
 }
 
-// frame returns the picture of the run, at most width columns wide: the header, failures, warnings, waiting nodes, and the running steps
-// and compensations, longest first.
+// frame returns the picture of the run, at most width columns wide: the header, failures, warnings, waiting nodes, and finally the running steps and
+// compensations, the oldest first.
 func (s *state) frame(now time.Time, width, height int) []row {
 	now = s.at(now)
 	l := s.layout(height)
@@ -123,8 +123,8 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// The method `at` returns the time that a picture shows. After the end of the run this is the time of its last event. While no process performs the
-// run, it is the time at which the last process stopped performing the run. Otherwise it is `now`.
+// The method `at` returns the time at which a picture shows the run. After the end of the run this is the time of its last event. While no process
+// performs the run, it is the time at which the last process stopped performing the run. Otherwise it is `now`.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:
@@ -135,8 +135,8 @@ func (s *state) at(now time.Time) time.Time {
 	return now
 }
 
-// header returns the first line: the summary and the time since the start. If they do not fit and nodes have failed, the line shows the number of
-// failed nodes and omits the time.
+// header returns the first line: the summary and the time since the start. If they do not fit, nodes have failed and the run has not ended, the line
+// shows the number of failed nodes and omits the time.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)

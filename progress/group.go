@@ -61,7 +61,7 @@ type runs struct {
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began
-	ended  []*member // runs that have ended since the last frame; empty unless drawn is set
+	ended  []*member // runs that have ended or were left since the last frame; empty unless drawn is set
 	latest *member   // the run of the latest event
 	total  [kahn.RunCancelled + 1]int
 }
@@ -97,7 +97,7 @@ func (r *runs) remove(m *member, status kahn.RunStatus) {
 	}
 }
 
-// member returns the run of an event.
+// The method `member` returns the current life of an event's run. It adds this life if the group does not know it.
 func (r *runs) member(e event.Event) *member {
 	m := r.byID[e.RunID]
 	if m == nil {
@@ -123,7 +123,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// line returns the line of an event, with the name of its run in front. e must be the event that was recorded last.
+// The method `line` returns the line of an event, with the name of its run in front. The event e must be the event that was recorded last.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line
@@ -171,7 +171,8 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs: runs with failures come first, then the oldest. The last row counts the runs that get no line.
+// frame divides the lines among the runs. Runs with failed nodes come first, then the other runs; within both groups, runs that began earlier come
+// first. The last row counts the runs that get no line.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}
@@ -194,7 +195,7 @@ func (r *runs) frame(now time.Time, width, height int) []row {
 	return rows
 }
 
-// part returns the frame of one run, below a header with its name.
+// part returns the frame of one run. The header of this frame begins with the run's name.
 func (m *member) part(now time.Time, width, height int) []row {
 	now = m.at(now)
 	rows := m.frame(now, width, height)

@@ -58,7 +58,7 @@ func (s *state) count(e event.Event, status kahn.Status, was kahn.Status, known 
 	}
 }
 
-// add adds n nodes that are in the given status.
+// add adds n to the counts of the nodes in the given status. The number n may be negative.
 func (in *inside) add(status kahn.Status, n int) {
 	switch {
 	case status == kahn.Running:
@@ -71,7 +71,7 @@ func (in *inside) add(status kahn.Status, n int) {
 	}
 }
 
-// insideOf returns the counts of a composite in an iteration. It creates them if there are none.
+// insideOf returns the counts of a composite in the given iteration, which is 0 unless the composite is a loop. It creates them if there are none.
 func (s *state) insideOf(c *live, iteration int, items bool) *inside {
 	if c.inside != nil && c.inside.iteration == iteration {
 		return c.inside
@@ -118,7 +118,8 @@ func (s *state) compositeAround(e event.Event) (at string, iteration int, item b
 	return at, 0, false
 }
 
-// If an event is the first event inside a composite, unmeasured returns the path of the composite. Otherwise it returns "".
+// If an event is the first event inside a composite, or inside an iteration of a loop, unmeasured returns the path of the composite. Otherwise it
+// returns "".
 func (s *state) unmeasured(e event.Event) string {
 	if s.outermost(e) {
 		return ""
@@ -197,7 +198,8 @@ func (in *inside) describe(perSecond float64, left time.Duration) string {
 	return text
 }
 
-// perSecond returns how many items end per second in the given life of the run. It returns 0 if this is unknown, and for the nodes of a graph.
+// perSecond returns how many items end per second in the given life of the run. It returns 0 if this is unknown, if all items have ended, and for the
+// nodes of a graph.
 func (in *inside) perSecond(now time.Time, life int) float64 {
 	if !in.items || in.life != life || in.total > 0 && in.done >= in.total {
 		return 0
@@ -205,8 +207,8 @@ func (in *inside) perSecond(now time.Time, life int) float64 {
 	return in.pace.of(now, in.done)
 }
 
-// The method `left` estimates how long the remaining items take. It uses the rate or, until an item has ended in this process, the expected duration of
-// an item. It returns 0 if both are unknown, and while the whole run waits.
+// The method `left` estimates how long the remaining items take. It uses the rate or, while the rate is 0, the expected duration of an item. It
+// returns 0 if both are unknown, if the number of items is unknown, for the nodes of a graph, and while the run rests: see the constant `resting`.
 func (in *inside) left(perSecond float64, life int) time.Duration {
 	open := in.total - in.done
 	switch {
@@ -246,7 +248,7 @@ func (s *state) itemsText(now time.Time) string {
 	return sum.describe(perSecond, left)
 }
 
-// pacing returns the life of the run whose rates are shown, or the constant `resting`.
+// pacing returns the number of the current life of the run, whose rates are shown, or the constant `resting`.
 func (s *state) pacing() int {
 	if s.rests || !s.gone.IsZero() {
 		return resting
@@ -266,10 +268,11 @@ type moment struct {
 	done int
 }
 
-// mostMoments bounds the length of a pace, so that the rate covers about the last 30 seconds, or the last 30 ends if nodes end more slowly.
+// mostMoments is the maximum length of a pace. Since two moments are at least a second apart, the rate covers about the last 30 seconds or, if nodes
+// end less often than once a second, the last 30 nodes that ended.
 const mostMoments = 30
 
-// note records a time at which `done` nodes have ended.
+// note records a time at which `done` nodes have ended, unless the last recorded time is less than a second earlier.
 func (p *pace) note(at time.Time, done int) {
 	if at.Sub((*p)[len(*p)-1].at) < time.Second {
 		return
@@ -288,7 +291,7 @@ func (p pace) of(now time.Time, done int) float64 {
 	return float64(done-p[0].done) / now.Sub(p[0].at).Seconds()
 }
 
-// rate renders a number of nodes per second: "812/s", "3.4/s", "12/min", "5/h".
+// The function `rate` renders a number of nodes per second: "812/s", "3.4/s", "12/min", "5/h".
 func rate(perSecond float64) string {
 	switch {
 	case perSecond >= 9.95:
@@ -301,7 +304,7 @@ func rate(perSecond float64) string {
 	return fmt.Sprintf("%.0f/h", math.Ceil(perSecond*3600))
 }
 
-// remaining renders a remaining time, rounded up: "7s", "3m20s", "2h10m", "5d3h".
+// The function `remaining` renders a remaining time, rounded up: "7s", "3m20s", "2h10m", "5d3h".
 func remaining(d time.Duration) string {
 	switch s := int64(math.Ceil(d.Seconds())); {
 	case s < 60:

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// line returns the line of plain mode for an event, or "" if the event has none.
+// The method `line` returns the line of plain mode for an event, or "" if the event has none.
 func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
 	case event.Start:
@@ -191,7 +191,7 @@ func (s *state) reminder(now time.Time) string {
 	return text
 }
 
-// several returns the given names as text, with the number of further names. total is the number of all names.
+// The function `several` returns the given names as text, followed by the number of further names. The parameter total is the number of all names.
 func several(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {

@@ -19,7 +19,8 @@
 //
 // The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items of a
 // map do not count. After these numbers the header shows the items of the running maps, how many of them end per second, and how long the
-// remaining items take at this rate. The line of a composite shows the same numbers for the nodes inside, but only a map has a rate:
+// remaining items take at this rate. The line of a composite shows the same numbers for the nodes inside, but only a map has a rate and a remaining
+// time:
 //
 //	[1/3] 4200/10000 items (12 failed, 812/s, 8s left) 1 running 00:05
 //	=> m 4200/10000 items (12 failed, 812/s, 8s left)    5.2s
@@ -56,7 +57,7 @@ type Mode uint8
 
 // The modes.
 const (
-	Auto  Mode = iota // TTY if the writer is a terminal, TERM is not "dumb" and CI is not set; else Plain
+	Auto  Mode = iota // TTY if the writer is a terminal, TERM is not "dumb", and CI is not set or "false"; else Plain
 	TTY               // a picture that is redrawn in place
 	Plain             // a line for every transition of a node
 	JSON              // every event as a line of JSON

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// maxFailures bounds the failures and the warnings that are kept and shown. Further failures and warnings are only counted.
+// maxFailures is the maximum number of failures, and also of warnings, that are kept and shown. Further failures and warnings are only counted.
 const maxFailures = 100
 
 // state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside composites,
@@ -75,7 +75,7 @@ var nodeStatus = map[event.Type]kahn.Status{
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped, event.NodeSuspended: kahn.Suspended,
 }
 
-// path returns the path of an event's node, or its id if the event has no path.
+// The function `path` returns the path of an event's node, or the node's id if the event has no path.
 func path(e event.Event) string { return cmp.Or(e.Path, e.Node) }
 
 func (s *state) of(event.Event) *state { return s }
@@ -268,7 +268,7 @@ func (s *state) fail(f failure) {
 	}
 }
 
-// output adds a text to the output of a node, if the node is live.
+// The method `output` adds a text to the output of a node, if the node is live or being undone.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
 	if undo, is := s.undoing[path]; is {
@@ -283,7 +283,8 @@ func (s *state) output(path, text string) {
 	n.output.write(text)
 }
 
-// become changes the status of a node.
+// become changes the status of a node. It adds the node to s.live if it is not there, and removes it if the status is terminal. If `counts` is true,
+// become also updates s.counts.
 func (s *state) become(path string, status kahn.Status, attempt int, at time.Time, counts bool) *live {
 	n, known := s.live[path]
 	if !known {
@@ -341,7 +342,8 @@ type composite struct {
 	kahn.Inside
 }
 
-// earlier returns what a run has done so far, even if this is more than what the run did before the first event. It visits each node once.
+// The function `earlier` returns what a run has done so far, even if this is more than what the run did before the first event. It visits each node
+// once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -433,7 +435,8 @@ var shown = []kahn.Status{
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// done returns how many of the nodes have ended, as in "[12/40]". After the end of the run all nodes count as ended, even without events.
+// The method `done` returns how many of the nodes have ended, as in "[12/40]". If the number of nodes is unknown when the run ends, all nodes count
+// as ended.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)

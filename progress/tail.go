@@ -31,7 +31,7 @@ func (t *tail) write(text string) {
 	}
 }
 
-// end ends the current line.
+// The method `end` ends the current line.
 func (t *tail) end() {
 	line := strings.TrimSuffix(t.part, "\r")
 	t.part, t.full = "", false
@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns the last lines that are not empty, at most the given number. An unfinished line counts.
+// The method `last` returns the last lines that are not empty, at most the given number. An unfinished line counts as a line.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

@@ -15,7 +15,8 @@ import (
 // clean returns a text that is safe to show on one line of a terminal.
 func clean(text string) string { return foreign.Line(text, math.MaxInt) }
 
-// fit cuts a clean text to a number of columns, between grapheme clusters.
+// fit shortens a text that is wider than the given number of columns: it cuts between grapheme clusters and adds "…". The text must come from the
+// function `clean`.
 func fit(text string, columns int) string {
 	if uniseg.StringWidth(text) <= columns {
 		return text
@@ -35,7 +36,7 @@ func fit(text string, columns int) string {
 	return text[:end] + "…"
 }
 
-// beside returns a line of the given columns with one text at the left and a short text at the right.
+// The function `beside` returns a line of the given width, with one text at the left and a short text at the right.
 func beside(left, right string, columns int) string {
 	left = fit(left, max(columns-len(right)-1, 0))
 	gap := max(columns-uniseg.StringWidth(left)-len(right), 0)

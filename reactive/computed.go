@@ -6,8 +6,8 @@ import (
 )
 
 // Computed is a value that a function computes from signals and other computeds. The function is called when the computed is read for the first
-// time, and when it is read after a change of a value that the function has read. A computed without observers has no subscriptions. The function
-// must depend only on values that it reads with its Reader, and must not have side effects.
+// time, and when it is read after a change of a value that the function has read. A computed that no effect reads, directly or through other
+// computeds, has no subscriptions. The function must depend only on values that it reads with its Reader, and must not have side effects.
 //
 // If the function panics, the panic becomes the computed's error. The error remains until a change of a value that the function has read. The error
 // matches [ErrCycle] if the computed depends on itself.
@@ -31,7 +31,7 @@ func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc returns a computed that compares values with the function `equal` instead of ==. This function runs as a part of f.
+// NewComputedFunc returns a computed that compares values with the function `equal` instead of ==. The function `equal` is called as a part of f.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
@@ -40,8 +40,8 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 }
 
 // Load returns the value or the error. It is for code outside callbacks. If the scope has changed since the last Load, Load takes the lock. In a
-// callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope Load does not call the
-// function. It returns the last value or error, or [ErrDisposed] if there is none.
+// callback of the scope such a Load would wait for its own goroutine, so it returns an error that matches [ErrTracker]. In a disposed scope Load does
+// not call the function. It returns the last value or error, or [ErrDisposed] if there is none.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -110,7 +110,7 @@ func (c *Computed[T]) Peek(r Reader) T {
 	return c.value
 }
 
-// pull refreshes the computed, unless the scope was disposed of.
+// pull refreshes the computed, unless the scope was disposed of. It panics if the computed depends on itself.
 func (c *Computed[T]) pull() {
 	if c.flags&flagRunning != 0 {
 		panic(&misuse{ErrCycle, "a computed depends on itself"})

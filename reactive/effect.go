@@ -14,12 +14,12 @@ type Effect struct {
 	wake     chan struct{} // wakes the goroutine that waits for a value; nil if the effect has a function
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
-	flush    uint64      // the last flush in which the effect ran
+	flush    uint64      // the number of the last flush in which the effect ran
 	reruns   int         // the number of runs of the effect in that flush
 
 	parent     *Effect // the effect in whose run this effect was created, or the scope's root
 	lastChild  *Effect
-	prev, next *Effect // children of the same parent
+	prev, next *Effect // the neighbours of the effect among its parent's children
 }
 
 // NewEffect runs f at once, and again after every change of a value that the last run of f has read with its Writer. f runs once for each batch,
@@ -47,7 +47,7 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	return sc.newEffect(nil, f)
 }
 
-// newEffect creates an effect that belongs to owner. owner is nil if the effect is not created in another effect.
+// newEffect creates an effect. The parameter owner is the effect in whose callback the new effect is created, or nil if there is none.
 func (sc *Scope) newEffect(owner *Effect, f func(Writer)) (*Effect, error) {
 	if sc.disposed.Load() || owner != nil && owner.flags&flagTorn != 0 {
 		return nil, ErrDisposed
@@ -190,7 +190,7 @@ func (e *Effect) oldestQueued() *Effect {
 	return oldest
 }
 
-// rerun runs a notified effect if a value that it has read has changed.
+// rerun runs a notified effect if a value that it has read has changed. If the effect has no function, rerun only wakes the waiting goroutine.
 func (e *Effect) rerun() {
 	if e.flags&flagNotified == 0 {
 		return
@@ -307,7 +307,7 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	}
 	defer e.Dispose()
 	for {
-		// disposed is read before the value. So if disposed is true, the value no longer changes.
+		// This line comes before the call of load: if `disposed` is true, the value that load returns no longer changes.
 		disposed := n.scope.disposed.Load()
 		if x, _, err = load(); err != nil || predicate(x) {
 			return x, err

@@ -12,13 +12,13 @@ import (
 // Scope is a group of signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be copied, and a
 // callback must not use signals of several Scopes.
 //
-// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker: a [Reader] or a [Writer]. The tracker proves that
-// the caller holds the lock. So a method with a tracker as its argument does not take the lock, and always sees the newest values. Methods without a
-// tracker are for code outside callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an
-// outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker]. Changes returns no error, and
-// yields no values there. Dispose never waits, and neither does Load of a signal. Callbacks run on the goroutine that caused the change, one at a
-// time. A panic in a callback becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks
-// should be short, since other goroutines wait for them.
+// A Scope has one lock. The goroutine that runs a callback of the scope holds this lock. A callback gets a tracker: a [Reader] or a [Writer]. The
+// tracker proves that the caller holds the lock. So a method with a tracker as its argument does not take the lock, and always sees the newest
+// values. Methods without a tracker are for code outside callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait,
+// Changes, and Load of an outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker].
+// Changes returns no error, and yields no values there. Dispose never waits, and neither does Load of a signal. Callbacks run on the goroutine that
+// caused the change, one at a time. A panic in a callback becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves
+// the scope usable. Callbacks should be short, since other goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are values of the clock
@@ -136,7 +136,8 @@ func (sc *Scope) prove(t Reader) {
 	sc.proveOuter(t)
 }
 
-// proveOuter is like prove, but also accepts the tracker of a running callback that is not the innermost.
+// proveOuter is the part of prove for a tracker whose callback is not the innermost running callback. It panics if this callback is not running, or
+// belongs to another scope.
 func (sc *Scope) proveOuter(t Reader) {
 	if n := t.tracker(); n.scope != sc || n.flags&flagRunning == 0 {
 		panic(&misuse{ErrTracker, "its callback has returned, or is of another scope"})
@@ -177,7 +178,7 @@ func Batch(in Owner, f func(Writer)) (err error) {
 	return sc.batch.call(f)
 }
 
-// Untracked calls f. Values that f reads do not become dependencies of the callback that got r. If r is a Writer, f may write.
+// Untracked calls f. Values that f reads do not become dependencies of the running callback. If r is a Writer, f may write.
 func Untracked[R Reader](r R, f func(R)) {
 	n := r.tracker()
 	n.scope.prove(r)
@@ -239,7 +240,7 @@ func (sc *Scope) unlock() {
 }
 
 // serve does the work that goroutines without the lock have requested. If another goroutine holds the lock, that goroutine does the work before
-// or after it releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
+// or after it releases the lock. So the callers of serve never wait for a callback, and a callback that calls serve never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
 		sc.answer()

@@ -136,7 +136,7 @@ func (v *Value[T]) revert() {
 
 // The method `same` reports whether the newest value equals the previous one. If the function v.equal panics, the result is false.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // drop the panic: write has compared the same values before, and reported the panic as the error of the writing callback
+	defer func() { _ = recover() }() // drop the panic: the value then counts as changed
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
@@ -189,8 +189,8 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value in the slot without the newest value. The clock has not reached the new stamp, so new readers do not use this slot.
-// If earlier readers still use the slot, put replaces it by a new one.
+// put prepares the next value in the slot that does not contain the newest value. The clock has not reached the new stamp, so new readers do not use
+// this slot. If earlier readers still use the slot, put replaces it by a new one.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -214,7 +214,7 @@ func (c *cell[T]) revert() {
 
 // Wait returns the value as soon as predicate returns true for it. Wait may miss a value that is replaced soon. It does not miss a value that
 // stays. If ctx ends first, Wait returns the last value it saw and the cause of ctx. If the scope is disposed of, Wait returns the last value it
-// saw and [ErrDisposed]. predicate is called on the caller's goroutine, without the lock.
+// saw and [ErrDisposed]. Wait calls the function `predicate` on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
