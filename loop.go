@@ -14,9 +14,9 @@ import (
 // Loop performs a node's Sub repeatedly, each time in a new nested run. After each of these iterations a test decides whether another iteration
 // follows. There is at least one iteration. The output of the last iteration is the output of the node.
 //
-// The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, counted from 1. From the second
-// iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A retry
-// of the node begins with the first iteration. OverallTimeout and Timeout bound all iterations together.
+// The root inputs of an iteration are the node's parameters and the input "iteration", which is the number of the iteration, counted from 1. From the
+// second iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A
+// retry of the node begins with the first iteration. OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
 	// While and Until are tests. The loop continues as long as While returns true, or until Until returns true. Exactly one of While, Until and
 	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test fails

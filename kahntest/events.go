@@ -82,7 +82,7 @@ type streamChecker struct {
 	waves       bool
 	changed     bool   // whether the current life has another mode than the previous life
 	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; or 0
-	tiers       bool   // whether the life may be in waves mode: the Parent of a node with predecessors may then be the resumption, or the start of the composite
+	tiers       bool   // whether the life may be in waves mode: then the Parent of the first event of a node with predecessors may be the resumption, or the start of the composite around the node
 	open        bool
 	midway      bool         // whether the tier of the open wave is unknown: the stream begins with a resumption, or the mode has changed
 	taken       map[int]bool // by the index of an event that queues a node: whether the node begins in the same life; computed on first use
@@ -90,14 +90,14 @@ type streamChecker struct {
 }
 
 // CheckEvents checks whether the events of an ended or suspended run obey the following rules, and returns the first violation. Event ids have no gaps.
-// The first event is the start of the run, and the last is its end or suspension. The events of each node come in a possible order and have one
-// end, and the attempts are numbered in order. The ends of predecessors precede the events that depend on them. Each event has a possible Parent.
-// Waves do not overlap. The ends of the nodes agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions
-// and redrives. If a run was left because its store did not answer, its events may stop anywhere.
+// The first event is the start of the run, and the last is its end or suspension. The events of each node come in a possible order, with one end
+// unless the node runs again, and the attempts are numbered in order. The ends of predecessors precede the events that depend on them. Each event has
+// a possible Parent. Waves do not overlap. The ends of the nodes agree with the Result. Indices of deltas are contiguous for each path, across
+// retries, resumptions and redrives. If a run was left because its store did not answer, its events may stop anywhere.
 //
-// The argument events must contain the run's events from the first on. These events must not be decoded from JSON. For a resumed run, pass the
-// events of all processes that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may
-// also pass only the events of the last process: CheckEvents then checks as much as it can.
+// The argument `events` must contain the run's events from the first on. These events must not be decoded from JSON. For a resumed run, pass the
+// events of all processes that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may also
+// pass only the events of the last process: CheckEvents then checks as much as it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -264,7 +264,7 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// The method `at` returns an event of the stream. ok is false if the stream lacks the event, for example because the stream began later.
+// The method `at` returns an event of the stream. The result `ok` is false if the stream lacks the event, for example because the stream began later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -272,7 +272,7 @@ func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// result compares the nodes of a result, including nodes in composites, with the events of the stream.
+// The method `result` compares the nodes of a Result, including nodes in composites, with the events of the stream.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]
@@ -369,7 +369,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 		}
 	}
 	// After a redrive, and after a node of the outermost graph was invalidated, the next wave may be of any tier. The invalidation of a node in a
-	// composite says nothing about waves, since it may come later, when the composite begins.
+	// composite does not show this, since its event may come long after the resumption, when the composite begins.
 	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") {
 		c.wave, c.open = -1, false
 	}

@@ -241,7 +241,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // e may queue the next attempt, or may queue an attempt that was suspended and now continues
+		n.maybe = e.Type == event.NodeQueued // the event may queue the next attempt, or an attempt that was suspended and now continues
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
 			n.last = event.NodeStarted // only gates are suspended without a start

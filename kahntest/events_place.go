@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For the
-// path of an item, such as "M[2]", the id is the id of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
+// The method `place` returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For
+// the path of an item, such as "M[2]", the id is the id of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
@@ -81,7 +81,7 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes in a composite. It contains only nodes with events that the checker has read. It does not list the nodes in an inner
+// An interior lists the nodes in a composite. It contains only nodes with events that the checker has read. It does not list the nodes in an inner
 // composite, which has its own interior.
 type interior struct {
 	around     *interior // the interior of the enclosing composite, or nil
@@ -94,7 +94,7 @@ type interior struct {
 	listed bool        // whether around.within contains this interior
 }
 
-// interior returns the interior of a composite. If there is none, it creates one, and lists the composite in the enclosing interior.
+// The method `interior` returns the interior of a composite. If there is none, it creates one, and lists the composite in the enclosing interior.
 func (c *streamChecker) interior(path string) *interior {
 	in := c.inside[path]
 	if in == nil {
@@ -133,8 +133,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// The method `unended` looks inside a composite for a node that has begun and has not ended, and returns its path. It removes ended nodes from the
-// interiors' lists of open nodes, so all calls together look at each ended node once.
+// The method `unended` looks inside a composite for a node that has had an event in this life of the run and has not ended, and returns its path. It
+// removes ended nodes from the interiors' lists of open nodes, so all calls together look at each ended node once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -178,7 +178,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// The method `quiet` reports whether a composite has had no events since the run was resumed.
+// The method `quiet` reports whether nodes in a composite have had events, but none since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -212,7 +212,7 @@ func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }
 
-// prefixInside returns the prefix of the paths of the nodes in a composite. For a loop it is the prefix of the last iteration.
+// prefixInside returns the prefix with which the paths of the nodes in a composite begin. For a loop it is the prefix of the last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	in, _, id, ok := c.place(prefix + r.ID)
 	if !ok || in == nil {

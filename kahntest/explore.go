@@ -116,7 +116,7 @@ func (x *exploration) say(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
-// run runs the workflow once, and returns an error if it finds a defect.
+// The method `run` runs the workflow once, and returns an error if it finds a defect.
 func (x *exploration) run(w Workflow) error {
 	plan, err := w.Graph.Compile()
 	if err != nil {
@@ -202,7 +202,7 @@ func nameOf(s *kahn.Step) string {
 	return name
 }
 
-// attempt calls the step of an attempt, or lets the attempt fail.
+// The method `attempt` calls the step of an attempt. It may let the attempt fail after this call, or without a call.
 func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
 	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {

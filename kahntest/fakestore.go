@@ -43,7 +43,7 @@ func (s *FakeStore) Calls(method string) int {
 
 var storeMethods = []string{"Acquire", "Renew", "Release", "Commit", "Load"}
 
-// do performs a call with the fault that the script gives for this call.
+// The method `do` performs a call with the fault that the script gives for this call.
 func (s *FakeStore) do(ctx context.Context, method string, call func() error) error {
 	for name := range s.Script {
 		if !slices.Contains(storeMethods, name) {

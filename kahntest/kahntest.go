@@ -137,7 +137,7 @@ func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *
 	return &Trial{Result: res, Err: err, Events: events}
 }
 
-// text renders events, one per line.
+// The function `text` renders events, one per line.
 func text(events []event.Event) string {
 	var b strings.Builder
 	for _, e := range events {

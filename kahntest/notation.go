@@ -86,7 +86,7 @@ func (p *parser) declare(id string) {
 	}
 }
 
-// word reads an edge or a node.
+// The method `word` reads a word that is an edge or a node.
 func (p *parser) word(word string) error {
 	m := edgeSyntax.FindStringSubmatch(word)
 	if m == nil || otherArrow.MatchString(word) {

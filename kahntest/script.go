@@ -84,7 +84,7 @@ func (s *Script) Undo(ctx context.Context, step *kahn.Step) error {
 	return err
 }
 
-// scripts collects the scripts that the steps of a run have followed.
+// The type `scripts` collects the scripts that the steps of a run have followed.
 type scripts struct {
 	mu   sync.Mutex
 	list []*Script
@@ -104,7 +104,7 @@ func (m *scripts) add(s *Script) {
 // maxPaths bounds the number of listed paths, which may grow exponentially with the depth of nesting.
 const maxPaths = 10_000
 
-// number matches the number of an item or an iteration in a path.
+// The expression `number` matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs. It
@@ -155,7 +155,7 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. The field `path` is the node's path. For a node inside a map it is the path in the first item,
+// A place is a node that has a step or can be undone. The field `path` is the node's path. For a node inside a map it is the path in the first item,
 // and for a node inside a loop the path in the first iteration. The other fields say whether the node has a step (`step`), whether the run's step
 // function performs this step (`script`), and whether the node can be undone (`undo`).
 type place struct {

@@ -117,7 +117,7 @@ func (e *Event) check() error {
 	return nil
 }
 
-// phases maps each phase that kahn writes to the fields that events of the phase must have. Other events must not have these fields.
+// The map `phases` has each phase that kahn writes, with the fields that events of this phase must have. Other events must not have these fields.
 var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }
@@ -187,7 +187,7 @@ func (f *File) checkAsync() error {
 	return nil
 }
 
-// checkFlows checks that each arrow has a start and an end, and that both lie within complete events of their tracks.
+// checkFlows checks that each flow (an arrow between two events) has a start and an end, and that both lie within complete events of their tracks.
 func (f *File) checkFlows() error {
 	type key struct{ cat, name, id string }
 	starts := map[key]*Event{}
@@ -224,7 +224,7 @@ func (f *File) checkFlows() error {
 	return nil
 }
 
-// checkTracks checks that every track with events has a name, and that the metadata is complete.
+// checkTracks checks that every track with events has a name, and that each metadata event has a known name and a value.
 func (f *File) checkTracks() error {
 	named := map[track]bool{}
 	for i := range f.TraceEvents {

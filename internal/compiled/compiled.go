@@ -1,4 +1,5 @@
-// Package compiled imports packages for the type checker from the go command's compiled export data. It is for tests that check types.
+// Package compiled imports packages for the type checker. It reads the export data that the go command has compiled. It is for tests that check
+// types.
 package compiled
 
 import (

@@ -84,7 +84,7 @@ func (q *Queue[T]) First() (x T, ok bool) {
 	return q.heap[0], true
 }
 
-// Due returns the Due of the first element, or [math.MaxInt64] if the queue is empty.
+// Due returns the field Due of the first element, or [math.MaxInt64] if the queue is empty.
 func (q *Queue[T]) Due() int64 {
 	if len(q.heap) == 0 {
 		return math.MaxInt64

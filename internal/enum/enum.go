@@ -1,5 +1,5 @@
-// Package enum names the values of small enums. Each enum has a table of names. The methods String, MarshalText and UnmarshalText of the enum
-// each call the table once.
+// Package enum names the values of small enums. Each enum has a table of names. The enum's methods String, MarshalText and UnmarshalText call the
+// table's methods Name, Text and Parse.
 package enum
 
 import (
@@ -17,7 +17,8 @@ type Table[E ~uint8] struct {
 	names []string
 }
 
-// Of returns the table of an enum whose values count from 0. The parameter "noun" describes the values in errors.
+// Of makes the table of an enum. The values of the enum are 0, 1, 2 and so on, in the order of the names. The parameter "noun" describes the values
+// in errors.
 func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun, names} }
 
 // Names returns the names. The caller must not change them.

@@ -27,9 +27,8 @@ func (e *PanicError) Unwrap() error {
 // NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must come from Bounded.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err if its methods do not panic and its chain of wrapped errors has an end. Otherwise it returns a replacement. So a call of
-// errors.Is with an error that the engine passes on always ends. Bounded passes the parameter "next" to Walk. The parameter "renders" is a function
-// like Renders.
+// Bounded returns err if its methods do not panic and its chain of wrapped errors has an end. Otherwise it returns a replacement. So errors.Is ends
+// for every error that Bounded has returned. Bounded passes the parameter "next" to Walk. The parameter "renders" is a function like Renders.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -36,7 +36,7 @@ func (s *shield) Is(target error) bool {
 	})
 }
 
-// As is called by errors.As, which has checked that target is a pointer to an interface or to a type that implements error.
+// The function errors.As calls this method. It has checked that target is a pointer to an interface or to a type that implements error.
 func (s *shield) As(target any) bool {
 	to := reflect.ValueOf(target).Elem()
 	return s.find(func(err error) bool {

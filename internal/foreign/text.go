@@ -25,7 +25,7 @@ func ErrorText(err error) (text string) {
 	return textOf(err, err.Error)
 }
 
-// ValueText renders a value. For a composite value it returns the type, since such a value may contain itself, and package fmt would never
+// ValueText renders a value. For a composite value it returns the type, since such a value may contain itself, and then package fmt would never
 // return.
 func ValueText(v any) string {
 	switch v := v.(type) {
@@ -58,7 +58,7 @@ func textOf(v any, render func() string) (text string) {
 
 func typeName(v any) string { return fmt.Sprintf("<%T>", v) }
 
-// Shorten cuts a text to MaxText bytes, and appends its original length.
+// Shorten cuts a text that is longer than MaxText to MaxText bytes, and appends the original length.
 func Shorten(text string) string {
 	if len(text) <= MaxText {
 		return text
@@ -95,8 +95,8 @@ func Line(text string, most int) string {
 	return b.String()
 }
 
-// VisibleJSON escapes the characters of a JSON text that may control a terminal: control characters, direction marks and the like. In JSON these
-// occur only in strings, so the result is JSON with the same values.
+// VisibleJSON escapes the characters of a JSON text that may control a terminal: control characters, direction marks and the like. If the white space
+// of the JSON text is only spaces and newlines, these characters occur only in strings, so the result is JSON with the same values.
 func VisibleJSON(text []byte) []byte {
 	hidden := func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }
 	if bytes.IndexFunc(text, hidden) < 0 {

@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// Layered yields the ids of nodes in layers, each with the ids of its three predecessors in the preceding layer. Node i of a layer has
-// the id "n<layer>.<i>".
+// Layered yields the nodes of a graph that consists of layers: the id of each node, and the ids of its predecessors. These are three nodes of the
+// preceding layer. Nodes of the first layer have no predecessors. Node i of a layer has the id "n<layer>.<i>".
 func Layered(layers, width int) iter.Seq2[string, []string] {
 	return func(yield func(id string, after []string) bool) {
 		for layer := range layers {

@@ -99,8 +99,8 @@ func (w *Writer) Is(key string, b bool) {
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as the text of package json, which writes no exponent
-// for numbers in the range of durations.
+// Milliseconds writes a member with a duration, as a number of milliseconds with a fraction. The text is the same as the text of package json, which
+// writes no exponent for numbers in the range of durations.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)
 	w.Data = strconv.AppendFloat(w.Data, float64(d)/float64(time.Millisecond), 'f', -1, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// core returns the files of the root package and of package machine, relative to the root of the repository.
+// core returns the names of the Go files of the root package and of package machine, relative to the root of the repository. It omits tests.
 func core(root string) (files []string, err error) {
 	for _, folder := range []string{"", "machine/"} {
 		entries, err := os.ReadDir(filepath.Join(root, folder))

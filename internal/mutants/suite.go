@@ -45,14 +45,14 @@ type block struct {
 // atOnce is the number of tests that are measured at the same time.
 const atOnce = 2
 
-// The type `measured` is a test with the lines that it executes, by file. covered is nil if the test failed.
+// The type `measured` is a test with the lines that it executes, by file. The field `covered` is nil if the test failed or wrote no profile.
 type measured struct {
 	test
 	covered map[string][][2]int
 }
 
-// measure runs each test alone, without a bug, to measure its time and coverage. It skips tests that take longer than the duration `slow`, unless
-// `slow` is zero.
+// measure runs each test in a process of its own, without a bug, to measure its time and coverage. The suite then omits tests that took longer than
+// the duration `slow`, unless `slow` is zero.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {
@@ -133,7 +133,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 	return results, ctx.Err()
 }
 
-// String returns the name of the test. The name of its package precedes it, except for the root package.
+// String returns the name of the test, preceded by the folder of its package and a dot. For a test of the root package it returns the name alone.
 func (t test) String() string {
 	if t.Package == "." {
 		return t.Name
@@ -141,10 +141,10 @@ func (t test) String() string {
 	return t.Package + "." + t.Name
 }
 
-// passed matches the line about a test that passed or was skipped.
+// The expression `passed` matches the line about a test that passed or was skipped.
 var passed = regexp.MustCompile(`(?m)^--- (?:PASS|SKIP): \w+ \(([0-9.]+)s\)`)
 
-// readProfile reads the lines that a test executed, as ranges, by file.
+// readProfile returns, by file, the ranges of lines that a test executed.
 func readProfile(name string) (map[string][][2]int, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -165,7 +165,7 @@ func readProfile(name string) (map[string][][2]int, error) {
 	return covered, nil
 }
 
-// profiled matches a line of a coverage profile.
+// The expression `profiled` matches a line of a coverage profile.
 var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`)
 
 // The method `covering` returns the tests that execute a line, the fastest first.
@@ -203,8 +203,8 @@ type trial struct {
 	sound    map[test]bool     // the results of isSound so far
 }
 
-// batches divides tests, which are sorted by their duration, into lists. Each list contains tests of one package. The first lists of a package are
-// short, and kill most mutants.
+// The function `batches` divides tests, which are sorted by their duration, into lists. Each list contains tests of one package. The first lists of a
+// package take little time, and their tests kill most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)

@@ -1,4 +1,4 @@
-// Package nearest finds the name most similar to a misspelt one: "did you mean ...?".
+// Package nearest finds the name that is most similar to a misspelt name, for questions like "did you mean ...?".
 package nearest
 
 import (
@@ -73,8 +73,8 @@ func distance(a, b []rune, allowed int) int {
 		}
 		if least > allowed {
 			// No number in a later row is less than `least`. Without a swap, a number is computed from a number in this row, or from an earlier number in a
-			// later row, by adding zero or one. With a swap, a number in the next row is a number of `last` plus one. The number of `this` in the same
-			// column exceeds that number of `last` by at most one, so the sum is not less than `least`.
+			// later row, by adding zero or one. With a swap, a number in the next row is last[j]+1 for some j. Since this[j] is at most last[j]+1, this number
+			// is not less than `least`.
 			return allowed + 1
 		}
 		before, last, this = last, this, before

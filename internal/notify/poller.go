@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Sighting is a name that Look has found. A [Poller] calls the watchers of a name once for each version of the name.
+// Sighting is a name that Look has found. A [Poller] calls the watchers of a name when the version of the name has changed, or when the name has a
+// new watcher.
 type Sighting struct {
 	Name    string
 	Version uint64
@@ -26,7 +27,8 @@ type Poller struct {
 	// Look returns the names that the parameter `asked` requests, and the names that have changed. If `asked` is empty and no name has changed, Look
 	// may return no names and true for `unchanged`. If Look returns an error, the next call must report all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
-	// Rest, if not nil, is called when the last watcher has left. A later watcher starts the polling again.
+	// Rest, if not nil, is called when the polling ends: when the last watcher has left, or in Close. After the last watcher has left, a new watcher
+	// starts the polling again.
 	Rest func()
 
 	watchers Watchers

@@ -43,7 +43,7 @@ func (w *Watchers) Len() int {
 	return w.count
 }
 
-// Tell calls the functions for a name, on the caller's goroutine and without holding w.mu.
+// Tell calls the functions for a name and the functions for all names, on the caller's goroutine and without holding w.mu.
 func (w *Watchers) Tell(name string) {
 	for _, x := range w.of(name) {
 		x.tell(name)

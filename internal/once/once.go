@@ -1,5 +1,5 @@
-// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Under testing/synctest, a goroutine that
-// waits for a mutex keeps the clock from advancing, but the function may need the clock to advance.
+// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Concurrent callers of sync.Once wait for a
+// mutex. Under testing/synctest, a goroutine that waits for a mutex keeps the clock from advancing, but the function may need the clock to advance.
 package once
 
 import "sync"

@@ -1,6 +1,6 @@
-// Package ordset implements a set of small integers that finds its minimum quickly. It consists of bitmaps in levels: each bit of a level says
-// whether one word of the level below is not zero. Every operation reads or writes at most two words of each level. A set for a quarter of a million
-// elements has three levels. No operation allocates.
+// Package ordset implements a set of small integers that finds its minimum quickly. The set consists of bitmaps in levels. Each bit of the lowest
+// level stands for one integer. Each bit of a higher level says whether one word of the level below is not zero. Every operation reads or writes at
+// most two words of each level. A set for a quarter of a million elements has three levels. No operation allocates.
 package ordset
 
 import "math/bits"
@@ -28,8 +28,8 @@ type Set struct {
 // Make returns an empty set for the integers from 0 to n-1.
 func Make(n int) Set { return MakeIn(nil, n) }
 
-// New returns a pointer to an empty set for the integers from 0 to n-1. A caller may allocate the set only when it inserts the first element, since
-// Len, Has, Min, PopMin and Remove treat a nil *Set as an empty set.
+// New returns a pointer to an empty set for the integers from 0 to n-1. A caller need not call New before it inserts the first element, since Len,
+// Has, Min, PopMin and Remove treat a nil *Set as an empty set.
 func New(n int) *Set {
 	s := Make(n)
 	return &s
@@ -66,7 +66,7 @@ func MakeIn(space []uint64, n int) Set {
 	return s
 }
 
-// word returns word i of a level.
+// The method `word` returns the address of word i of a level.
 func (s *Set) word(level int32, i int) *uint64 { return &s.words[int(s.levels[level])+i] }
 
 // Len returns the number of elements.
@@ -188,7 +188,7 @@ func (s *Set) take(bit uint64) {
 	}
 }
 
-// advance moves the lowest word of the levels to s.front.
+// advance moves a word of the lowest level to s.front: the first word that is not zero.
 func (s *Set) advance() {
 	at := 0
 	for l := s.depth - 1; l > 0; l-- {

@@ -1,4 +1,4 @@
-// Package owned lets the modules of this repository find the lease owner in the options of a run, see kahn.Lease.
+// Package owned lets the modules of this repository find the owner of the lease in the options of a run. The option kahn.Lease sets this owner.
 package owned
 
 // Of returns the owner that the options name, or "". options is a []kahn.Option. Package kahn sets Of.

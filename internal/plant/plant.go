@@ -68,7 +68,7 @@ func (e *CompileError) Error() string {
 }
 
 // Build compiles the tests of a package, with all bugs planted, and writes them to the file `binary`. The folder of the repository is `root`, and
-// the folder of the package is `pkg`. It returns a *CompileError if the compiler's errors show which bugs do not compile.
+// the folder of the package is `pkg`. Build returns a *CompileError if the compiler's errors show which bugs do not compile.
 func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "plant")
 	if err != nil {
@@ -254,7 +254,8 @@ func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	return out, nil
 }
 
-// Find returns the index of the nth occurrence of text, counted from 0, or -1.
+// Find returns the index in the source at which the nth occurrence of the text begins. The first occurrence has the number 0. If there is no nth
+// occurrence, Find returns -1.
 func Find(source, text string, nth int) int {
 	at := -1
 	for ; nth >= 0; nth-- {

@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder, with all bugs. It then chooses at most the given number of bugs from a [Sample], and
-// runs the test of each. It returns an error that names all bugs whose tests pass. It also returns an error if a test fails without a bug. root is
-// the folder of the repository, and env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder, with all bugs. It then chooses at most the given number of bugs from the result of
+// [Sample], and runs the test of each of these bugs. It returns an error that names all bugs whose tests pass. It also returns an error if a test
+// fails without a bug. The parameter root is the folder of the repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {

@@ -87,8 +87,8 @@ func topOf(path string) string {
 	return path
 }
 
-// phases checks that all nodes except cleanup nodes and end nodes have ended before the first node is undone. It also checks that no cleanup node or
-// end node begins between the first event about undoing a node and the last.
+// The function `phases` checks that all nodes except cleanup nodes and end nodes have ended before the first node is undone. It also checks that no
+// cleanup node or end node begins between the first event about undoing a node and the last.
 func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 	late := map[string]bool{}
 	plan, _ := g.Compile()

@@ -91,7 +91,7 @@ func (w *World) cleanup(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// composite may turn a node into a composite: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
+// The method `composite` turns some nodes into composites: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
 func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	if depth == 0 || r.IntN(3) > 0 {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Trial is a random saga over a store. A process that performs the saga dies at the write in Deaths, and the next process continues the run.
+// Trial is a random saga over a store. Each process that performs the saga, except the last, dies at one of its writes (see Deaths), and the next
+// process continues the run.
 type Trial struct {
 	Seed   uint64
 	Depth  int    // the depth of nested composites
@@ -135,7 +136,7 @@ func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.
 	}
 }
 
-// The type `doomed` is the store of a process that dies at one write. kept reports whether the store applies that write.
+// The type `doomed` is the store of a process that dies at one write. The field `kept` is true if the store applies this write.
 type doomed struct {
 	store.EventStore
 	lease  store.Lease

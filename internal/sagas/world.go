@@ -30,7 +30,7 @@ type World struct {
 	Mu     sync.Mutex      // guards the fields below
 	Has    map[string]bool // effects that happened and were not undone
 	Undone map[string]int  // calls of compensations
-	Begun  map[string]int  // by path: the value of Clock when the first compensation of the node began
+	Begun  map[string]int  // by path: the value of Clock when the first attempt of the node's latest compensation began
 	Ended  map[string]int
 	Clock  int
 	Wrong  []string

@@ -119,7 +119,7 @@ func (x Maker) delay(n int) time.Duration {
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
 
-// The method `inlined` adds a guard to a node, or turns the node into a condition or a gate.
+// The method `inlined` adds a guard to a node, turns the node into a condition or a gate, or does nothing.
 func (x Maker) inlined(n *kahn.Node) {
 	pass := x.Rand.IntN(4) > 0
 	switch x.Rand.IntN(8) {
@@ -139,9 +139,9 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind gives parameters and ports to a node, and lets the edges to the node deliver to them. Values for one parameter may be merged, and ports may be
-// required. A node with an early join starts before all its predecessors have ended, so its inputs depend on the order in which they end. With
-// x.Patient this order is not determined, so bind does not change a node with such a join.
+// The method `bind` lets edges to a node set parameters of the node, and may give the node ports. Several values for one parameter may be merged, and
+// ports may be required. A node with the join AnySucceeded starts when the first predecessor has succeeded, so its inputs depend on the order in
+// which the predecessors end. If x.Patient is set, this order is not determined, so bind does not change a node with this join.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
@@ -160,7 +160,7 @@ func (x Maker) bind(n *kahn.Node) {
 	}
 }
 
-// expand turns a sub-graph into a node whose step returns that graph.
+// The method `expand` replaces the sub-graph of a node by a step that returns this graph.
 func (x Maker) expand(n *kahn.Node) {
 	g, d := n.Sub, x.delay(20)
 	n.Sub = nil
@@ -183,7 +183,8 @@ func numbers(n int) []int {
 
 var errStep = errors.New("the step broke")
 
-// Step returns a step. The salt and the path of a node decide whether an attempt is slow, fails, returns Skip, suspends or ignores its context.
+// Step returns a step. The salt, the path of a node and the number of an attempt decide whether the attempt is slow, fails, returns Skip, suspends or
+// ignores its context.
 func Step(salt uint64) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		path := s.Path()
