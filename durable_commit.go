@@ -21,7 +21,7 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// The function `guarded` calls f, which calls the store, and returns a panic of f as an error.
+// The function `guarded` calls f, which is a function that calls the store. It returns the error of f or, if f panics, the panic as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add puts the changes of a run into the outbox. The caller holds the run's lock.
@@ -55,12 +55,12 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	e := d.pending(at)
 	e.change()
 	switch {
-	case c.Blocked: // the node has not ended yet: the change that its policy causes may follow much later, after the node's check
+	case c.Blocked: // the node has not ended: its policy for upstream failures causes a later change
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // this attempt begins because its inputs were accepted; the starts of other attempts are already recorded
+		e.begin(0) // the attempt begins now because its inputs were accepted; for any other attempt the entry says so already, and begin changes nothing
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the word differs, a worker has the node, or the node is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the node is no longer Ready, a worker has it, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -179,12 +179,13 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // the transaction replaces the run's record, which contains the parts of the usage
+	if x := root.remarked().usage; x != nil && d.stale { // if d.stale, the transaction writes the run's record, with the usage by kind; so it writes the sum, too
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
 	}
-	// If signals get their own records now, the run's record is replaced, too: a former version may have written these signals into it.
+	// If the transaction contains records of signals, it also replaces the run's record: a former version may have written these signals into that
+	// record.
 	if d.stale || len(tx.signals) > 0 {
 		file := root.fileHeader() // the header lacks the inputs, which are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
@@ -255,8 +256,8 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, for example for one node of a chain. It is allocated as one object instead of
-// five.
+// fewChanges is the memory for the lists of a short transaction, for example of a transaction for one node of a chain. It is allocated as one object
+// instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -269,7 +270,8 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// The method `list` moves the list of a map to its own record, which is written once, so that the map's record does not grow.
+// The method `list` takes the list of a map out of the map's record, and gives the list a record of its own. This record is written only once, while
+// the map's record is written often.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return
@@ -425,7 +427,7 @@ func lasting(err error) bool {
 var errRefused = errors.New("a write is refused")
 
 // write encodes a transaction and passes it to the store. Until the lease expires, it repeats a failed write, except after a lasting error or
-// ErrUnusable. The first write of a life is not repeated, since no step was called before it.
+// ErrUnusable. The first write of a life is not repeated: no step was called before it, so no work is lost.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -474,7 +476,7 @@ func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	return left() > 0
 }
 
-// maxScratch bounds the memory that a committer keeps from one transaction to the next, in bytes.
+// A committer keeps its buffer for the next transaction only if the buffer has at most maxScratch bytes.
 const maxScratch = 64 << 10
 
 // encode encodes the records of a transaction. The transaction owns its nodes, but not the values inside them.
@@ -579,7 +581,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	return nil
 }
 
-// The function `cut` takes the first n bytes; part is nil if n is 0.
+// The function `cut` splits the memory after n bytes. The result part is nil if n is 0.
 func cut(memory []byte, n int) (part, rest []byte) {
 	if n == 0 {
 		return nil, memory
@@ -613,9 +615,9 @@ func (r *Run) encodeHeader(tx *transaction) error {
 // So a crash loses only events that no reader has seen.
 //
 // The store must implement [store.EventStore], and a codec of type [store.Sealed] must have EventsInClear. Otherwise no run begins, and the error
-// matches [ErrBadOption]. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
-// the option, the log begins when the run is first continued with it. Events are stored as JSON. The option [EventOutputs] determines which outputs
-// they contain. Signals, and the chunks and logs of steps, are stored unencrypted.
+// matches [ErrBadOption]. If the events of a run are stored, the run also stores them when it is continued without the option. If a run began without
+// the option, the log begins when the run is first continued with the option. Events are stored as JSON. The option [EventOutputs] determines which
+// outputs they contain. Signals, and the chunks and logs of steps, are stored unencrypted.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
@@ -625,8 +627,8 @@ const eventDelay = 50 * time.Millisecond
 
 // eventWriter puts the events of a run into its transactions. The run's lock guards it.
 //
-// Deltas and logs have no change in the outbox, so they wait for the next transaction, at most until the delay ends and makes the outbox due.
-// Every other event has a change in the outbox, so the next transaction covers it.
+// Deltas and logs have no change in the outbox, so they wait for the next transaction. When they have waited for eventDelay, the outbox becomes due,
+// and this causes a transaction. Every other event has a change in the outbox, so the next transaction covers it.
 type eventWriter struct {
 	root  *Run
 	last  uint64 // the id of the last event that is in a transaction
@@ -665,7 +667,7 @@ func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	return &eventWriter{root: r}, nil
 }
 
-// begin sets the id of the last event of the previous life.
+// begin sets the field last to the id of the last event before this life.
 func (w *eventWriter) begin(last uint64) {
 	if w != nil {
 		w.last = last
@@ -744,9 +746,10 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store can refuse the output of a step only when the transaction with the output is committed. By then the run has continued in memory. So the
-// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction counts as
-// not written. The next life of the run first fails the node, like a node that has crashed too often.
+// A store can refuse the output of a step only when the transaction with the output is committed. By then the run has continued in memory, so this
+// life cannot fail the node any more. Instead the committer finds out which output the store refuses, marks the record of that node, and leaves the
+// run as after an outage: the transaction counts as not written. The next life of the run first fails the node, like a node that has crashed too
+// often.
 
 // The method `refuse` marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls refuse, without the
 // run's lock, for a transaction that was not applied.
@@ -780,7 +783,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // the record is then written without the value, since the node continues
+			err = write(&before, key, nil) // the store accepts the output, so remove it from the record again: according to the record, the node has not ended
 			if err != nil {
 				return found
 			}

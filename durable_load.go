@@ -194,10 +194,10 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 // graph, and the items of a map, are adjacent.
 type filler struct {
 	nodes []nodeState
-	keys  []string // the keys of the nodes in the store, by the same index
+	keys  []string // the keys of the nodes in the store, by the index in the field nodes
 	of    map[siblings][]nodeState
 
-	outputs map[string]json.RawMessage // the outputs that loops have collected, by the key of the iteration
+	outputs map[string]json.RawMessage // the outputs that loops have collected, by collectedKey
 	lists   map[string]json.RawMessage // the lists of maps, by listKey
 	err     error                      // an output or a list is missing
 }
@@ -226,7 +226,7 @@ func (f *filler) take(key string) {
 
 // The method `sort` groups the nodes by graph and the items by map. Each group is in the order of the keys.
 func (f *filler) sort() {
-	maps, begun := map[string]bool{}, map[string]bool{} // maps contains the key of each map that has begun, and begun the prefix of its items' keys
+	maps, begun := map[string]bool{}, map[string]bool{} // `maps` contains the key of each map that has begun, and `begun` contains the prefix of its items' keys
 	for i := range f.nodes {
 		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
 			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
@@ -267,7 +267,7 @@ func (f *filler) sort() {
 	delete(f.of, siblings{})
 }
 
-// siblingsOf returns the siblings of a record, or zero if the record is omitted.
+// siblingsOf returns the siblings to which a record belongs, or the zero value if the record is omitted.
 func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	n, key := &f.nodes[i], f.keys[i]
 	if n.Hash != "" { // only nodes of the outermost graph have a hash
@@ -388,7 +388,7 @@ func (r *Run) key(ref machine.Ref) string {
 	return r.keys + id
 }
 
-// setKeys computes the prefix of the keys of a nested run's nodes.
+// setKeys sets two fields of a nested run: `durable`, and `keys`, the prefix that the keys of all its nodes have.
 func (r *Run) setKeys() {
 	if r.durable = r.outer.durable; r.durable != nil {
 		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
@@ -633,7 +633,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	// from zero.
 	for r := range at {
 		if machine.Ref(r) == p.end {
-			continue // the end node waits for all nodes, so it has no counter
+			continue // the end node has no counter: it waits for all nodes, not for certain predecessors
 		}
 		sources := p.net.In(machine.Ref(r))
 		c := store.Readiness{Node: keys[r], Required: len(sources)}
@@ -702,8 +702,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 }
 
 // keptEpoch describes the nodes that a redrive with [KeepDescendants] has kept: they belong to the epoch before the redrive, see [Run.Epoch]. A
-// redrive does not change their records in the store. restoreEpochs recognizes the record of a kept node by the id of its last event, which is at
-// most Event.
+// redrive does not change their records in the store. restoreEpochs recognizes the record of a kept node because the id of the node's last event is
+// at most the field Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`

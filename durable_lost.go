@@ -9,9 +9,9 @@ import (
 
 // lost holds the unwritten changes of a run that is left because its store did not answer.
 //
-// The run does not fail: the next process that acquires its lease continues it. So from now on this process calls no step and publishes no
-// events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their stored
-// states. Until then the State changes only in memory, and no reader of events sees these changes.
+// The run does not fail: the next process that acquires its lease continues it. So once the field durable.lost is set, this process calls no step of
+// the run and publishes none of its events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets
+// the nodes back to their stored states. Until then the State changes only in memory, and no reader of events sees these changes.
 type lost struct {
 	places   []place         // in the order in which the method `note` added them
 	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start

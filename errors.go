@@ -17,7 +17,7 @@ import (
 // The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that prints an error
 // knows its source.
 
-// Errors of Compile. Each is wrapped with the names of the nodes, and a [*GraphError] joins them.
+// Errors of Compile. Each error is wrapped with the names of its nodes, and a [*GraphError] joins all errors of a graph.
 var (
 	ErrCycle         = errors.New("cycle")
 	ErrDuplicateNode = errors.New("duplicate node")
@@ -61,15 +61,16 @@ var (
 	// ErrNotAncestor is the error of a guard or a condition that asks its [View] about a node that is not an ancestor. Only [View.Has] accepts any
 	// node.
 	ErrNotAncestor = errors.New("not an ancestor")
-	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go that reads the output of a failed node without
-	// asking for its status or its error: see [View.Unread].
+	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go. It is returned if one of these reads the output of a
+	// failed, aborted or cancelled node without asking for the node's status or error: see [View.Unread].
 	ErrUnreadFailure = errors.New("unread failure")
 	// ErrGuard is in Result.Warnings for each node whose guard could not decide. The warning also wraps the error of the guard.
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind is not in the [Mux].
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. In Plan.Warnings an error matches ErrNoMatch if the answer of a
-	// condition, or of a gate with declared choices, has no effect.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. In Plan.Warnings an error matches ErrNoMatch if no node uses the
+	// answer of a condition, or of a gate with declared choices. In Result.Warnings an error matches ErrNoMatch if a condition's answer is none of
+	// its choices and has matched no edge.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
@@ -85,7 +86,7 @@ var (
 	// ErrAnswered rejects a signal for a node that was already answered, and the second result of an attempt, see [Coordinator.Attempt]: only the
 	// first answer counts.
 	ErrAnswered = errors.New("answered already")
-	// ErrUnknownAttempt means that the run has begun no attempt with this token: see [Coordinator.Attempt].
+	// ErrUnknownAttempt means that the run has begun no attempt with the given token: see [Coordinator.Attempt].
 	ErrUnknownAttempt = errors.New("unknown attempt")
 	// ErrNotEncodable rejects a value that a codec cannot encode, or that decoding would not restore.
 	ErrNotEncodable = errors.New("value cannot be encoded")
@@ -181,7 +182,7 @@ func (e *GraphError) Error() string {
 // Unwrap returns the problems.
 func (e *GraphError) Unwrap() []error { return e.Problems }
 
-// cycleError returns the error for a cycle, with the nodes in order. A long list is shortened in the middle.
+// cycleError returns the error for a cycle. The error names the nodes in the order of the edges. A long list is shortened in the middle.
 func cycleError(nodes []string) error {
 	const head, tail = 5, 2
 	var names []string
@@ -231,16 +232,16 @@ func (e *UpstreamError) Error() string {
 // stack. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
-// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
-// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. It omits failures that were handled, for example by a catch
-// edge. But if the run was stopped as a whole, or has a [StatusRule] other than [StatusEscaped], it includes them.
+// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that they
+// stopped. If the whole run was cancelled, aborted or timed out, it also unwraps to the cause. It omits failures that were handled, for example by a
+// catch edge. But if the run was stopped as a whole, or has a [StatusRule] other than [StatusEscaped], it includes them.
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
 	Cause  CauseKind // why the whole run was stopped, or CauseNone
 	// Request identifies who asked for the run to stop, and the reason: see Result.StopRequest.
 	Request Request
-	Errs    []error // the *NodeError of each origin in declaration order, followed by the cause that stopped the run
+	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run, then failed compensations
 }
 
 // Error names the status and the first errors, one per line, each shortened to about a kilobyte.
@@ -323,8 +324,9 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits for the given duration or longer.
-// MaxRetryAfter bounds this delay; jitter and MaxDelay do not apply to it. If err is nil, the text of the new error is only "rate limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits for the given duration or longer. Neither
+// jitter nor MaxDelay shortens this wait. If the duration is longer than MaxRetryAfter, the node fails at once. The new error has the text of err or,
+// if err is nil, the text "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")
@@ -363,7 +365,7 @@ func walkError(err error, visit func(error) bool) foreign.Shape {
 	})
 }
 
-// descend skips the errors of a nested run, which has already inspected them.
+// descend makes foreign.Walk skip the errors inside a [*RunError], since the nested run has already inspected them.
 func descend(err error) foreign.Next {
 	if _, ok := err.(*RunError); ok {
 		return foreign.Pass
@@ -421,14 +423,14 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// The function `bounded` returns err, or a replacement for an error whose chain never ends or whose methods panic, since errors.Is must return for
-// every error that the engine passes on.
+// The function `bounded` returns err or, if the chain of err never ends or its methods panic, a replacement: errors.Is must return for every error
+// that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
 
-// The function `renders` reports whether an error has a text. It does not render the engine's own errors, which always have a text and contain the
-// errors of nested runs.
+// The function `renders` reports whether an error has a text. It does not render the engine's own errors: they always have a text, and rendering them
+// would render all errors of nested runs.
 func renders(err error) bool {
 	switch err.(type) {
 	case nil, *RunError, *NodeError, *MapError, *PanicError:
@@ -437,7 +439,8 @@ func renders(err error) bool {
 	return foreign.Renders(err)
 }
 
-// contain calls user code outside a worker, and returns its panic as an error. A Goexit ends the goroutine of the caller.
+// contain calls f, which is user code, outside a worker. It returns the error of f or, if f panics, the panic as an error. A Goexit ends the
+// goroutine of the caller.
 func contain(f func() error) error { return foreign.Contain(f, panicError) }
 
 func panicError(v any) error { return newPanicError(v) }
@@ -476,7 +479,7 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxListed bounds the number of names that are collected for an error message about an unknown name.
+// maxListed is the largest number of names that are collected for an error message about an unknown name.
 const maxListed = 10_000
 
 // didYouMean returns the end of an error message about an unknown name: a suggestion, if one of the choices is similar.
@@ -487,7 +490,7 @@ func didYouMean(name string, choices []string) string {
 	return ""
 }
 
-// quoteList renders the names, or the first of many, for an error message.
+// quoteList renders the first 20 names, and the number of the others, for an error message.
 func quoteList(names []string) string {
 	const most = 20
 	var b strings.Builder

@@ -44,7 +44,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 			return
 		}
 		maker := r.eventMaker()
-		for next := after + 1; next > after; { // there is no event after the greatest id
+		for next := after + 1; next > after; { // next overflows only if `after` is the greatest id, and then no event follows
 			if ctx.Err() != nil {
 				yield(Event{}, bounded(context.Cause(ctx)))
 				return
@@ -285,8 +285,8 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains
-// the log. If the snapshot comes from a file or a store, the log is the log of the Runner's run with the same id, if there is one.
+// earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains the
+// log. If the snapshot comes from a file or a store, earlierLog returns the log of the Runner's run with the same id, if the Runner has one.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -300,7 +300,8 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// The method `life` returns the log of the earlier life with the given event, and the id of the last event before the next life began.
+// The method `life` returns the log of the earlier life in which the event with the given id happened, and the id of the last event before the next
+// life began.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -357,7 +358,7 @@ func (l *eventLog) upTo(next, last uint64) block {
 	return l.batch(next, last)
 }
 
-// batch returns the entries with the ids `next` to `last`, as far as they are in one block.
+// batch returns the entries with the ids `next` to `last`, without the entries that are in a later block than `next`.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]

@@ -95,7 +95,7 @@ type runReports struct {
 
 var notReported runReports
 
-// reports returns the recorders of a run whose events go to a log, as one object.
+// reports returns the recorders of a run whose events go to a log. It allocates them as one object.
 func (r *Run) reports(log *eventLog, rec recorder) *runReports {
 	rec.latest = make([]latest, len(r.plan.names))
 	x := &struct {
@@ -207,7 +207,7 @@ func (r *Run) flush(now int64) {
 func (r *Run) tell(changes []machine.Change, now int64) {
 	s := &r.st
 	r.log.mu.Lock()
-	ends := 0 // the number of nodes that have ended by the changes so far
+	ends := 0 // the number of ends of nodes among the changes so far
 	if r.recorder.restored {
 		ends, r.recorder.restored = 2, false // 2 means many: all nodes that ended before the snapshot count as ended now
 	}
@@ -511,7 +511,7 @@ func (r *Run) eventMaker() *eventMaker {
 	return m
 }
 
-// enter makes the times of the next events count from the start of one life of the run.
+// enter prepares m for the events of one life of the run: their times count from the start of this life.
 func (m *eventMaker) enter(r *Run) {
 	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // Round strips the reading of the monotonic clock
 	m.head.Time = m.start

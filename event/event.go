@@ -44,10 +44,10 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see kahn.TraceID.
 	TraceID string
-	// Parent is the id of the event that led to this one, or 0. The parent of a node's first event in an epoch is the end of the
-	// predecessor that decided the node's join, the start of the node's wave, or the failure that stopped the node. The parent of a
-	// later event of the node is the node's previous event, not counting deltas and logs. The parent may date from an earlier process
-	// that performed the run.
+	// Parent is the id of the event that led to this one, or 0. The parent of a node's first event in an epoch is the end of the predecessor that
+	// decided the node's join, the start of the node's wave, or the failure that stopped the node. Without predecessors and waves it is the start of
+	// the run or, inside a composite, of the composite. The parent of a later event of the node is the node's previous event, not counting deltas and
+	// logs. The parent may date from an earlier process that performed the run.
 	Parent uint64
 	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id. Inside a composite, the composite's path comes before
 	// the id: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1
@@ -57,8 +57,8 @@ type Event struct {
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload has the type that the comment of the event's Type names, or is nil. A decoded event of an unknown type has a json.RawMessage as its
-	// Payload.
+	// Payload is nil, or has the type that the comment of the event's constant names, see [Type]. A decoded event of an unknown type has a
+	// json.RawMessage as its Payload.
 	Payload any
 }
 

@@ -325,7 +325,7 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		// If a member has another type, another program has written the payload, and these fields of e stay empty.
+		// If a member has another type than in p, another program has written the payload, and the fields Node to Epoch of e stay empty.
 		if json.Unmarshal(payload, &p) == nil {
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
@@ -430,13 +430,14 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	return err
 }
 
-// foreignJSON encodes a user value. If a method of the value panics, or JSON cannot express the value, it encodes the value's text.
+// foreignJSON encodes a user value. If a method of the value panics, or JSON cannot express the value, or the value is nested too deeply, foreignJSON
+// encodes the value's text instead.
 func foreignJSON(v any) (data json.RawMessage) {
 	err := foreign.Contain(func() (err error) {
 		data, err = json.Marshal(v)
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
-	// The second condition is true if the value is nested too deeply for an event.
+	// The second part of the condition is true if package json could not read an event with the value, since the value is nested too deeply.
 	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) {
 		data, _ = json.Marshal(foreign.ValueText(v)) // no error: a string can always be encoded
 	}
@@ -446,7 +447,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 // maxJSONDepth is the deepest nesting that package json reads.
 const maxJSONDepth = 10_000
 
-// In the JSON of an event, a user value is inside two objects.
+// In the JSON of an event, a user value is inside two objects. These two arrays stand for the objects.
 var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {

@@ -210,7 +210,7 @@ type Skip struct {
 	Reason SkipReason
 }
 
-// The method `message` renders the reason why the node ended, with bounded length.
+// The method `message` returns the reason why the node ended, shortened to about a kilobyte.
 func (p NodeEnd) message() string {
 	switch err := p.Err.(type) {
 	case nil:

@@ -19,8 +19,9 @@ type SkipReason struct {
 	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
 	// failure. Its JSON name is label.
 	Label string
-	// Answer is, for condition_branch, the labels of the condition's answer, separated by ", ". If the answer has no labels, Answer is its text,
-	// shortened to about a kilobyte. If the condition failed, or the edge is a catch edge, Answer is empty. Its JSON name is answer.
+	// Answer is, for condition_branch, the labels of the condition's answer, separated by ", ". If the condition's answer has no labels, the field
+	// Answer is the text of the answer, shortened to about a kilobyte. If the condition failed, or the edge is a catch edge, Answer is empty. Its
+	// JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string
@@ -32,7 +33,7 @@ type SkipReason struct {
 	Message string
 }
 
-// skipJSON is the JSON form of a SkipReason. Only the members of the reason's kind are written, even if they are empty.
+// skipJSON is the JSON form of a SkipReason. All members that belong to the reason's kind are written, even empty ones, and no others.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`

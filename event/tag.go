@@ -14,7 +14,7 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses contains the causes that have another name in the tag node_retried, each with this name.
+// tagCauses contains the causes that have another name in the tag node_retried, and maps each cause to this name.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
@@ -23,9 +23,9 @@ var tagCauses = map[machine.CauseKind]string{
 // node.
 const suspendedTag = "node_suspended"
 
-// ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,
-// timed_out, node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled. An aborted node has the tag
-// node_cancelled, too. ok is false for other types of event. Metadata holds numbers, strings and slices of strings.
+// ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated, timed_out,
+// node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled. An aborted node has the tag node_cancelled, too. For all
+// other types of events the result ok is false. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}
 	switch p := e.Payload.(type) {
