@@ -178,6 +178,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 // version finds the run. It also does not depend on SearchAttributes and ShortCalls, which do not affect what the run does.
 func (in input) key() string {
 	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes, in.ShortCalls = "", "", 0, false, false
+	in.Settings.former = in.Settings != (Settings{}) // the form that programs of former versions hash
 	sum := sha256.Sum256(in.text())
 	return hex.EncodeToString(sum[:])
 }

@@ -17,7 +17,7 @@
 // The names by task:
 //
 //   - Workers: [NewWorker], [Options], [Kind], [StepWorkflow]; [Registry] for a worker or a test environment of the SDK.
-//   - Before deploying: [Check], [Options.Replayer], [ErrImpure].
+//   - Before deploying: [Check], [Options.Warnings], [Options.Replayer], [ErrImpure].
 //   - Runs: [Execute], [Start], [Attach], [Workflow], [Settings], [Fire]; [Run] has the methods that answer, stop, redrive, adopt and read a run.
 //   - Starting and answering runs without [Run]: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
 //   - Long values: Options.Blobs, [CodedBlobs], [PruneBlobs], [BlobPrune], [ErrTooLarge].

@@ -130,3 +130,20 @@ func ExampleCheck() {
 	// Output:
 	// kahn/temporal: node "a": it does not carry over to Temporal: Moderation asks for a Moderator of the run, and a workflow has none
 }
+
+// A test of the host refuses Kinds that no attempt has.
+func ExampleOptions_Warnings() {
+	var g kahn.Graph
+	g.Name = "images"
+	g.Add(kahn.Node{ID: "resize", Kind: "gpu"})
+	plan, err := g.Compile()
+	if err != nil {
+		log.Fatal(err)
+	}
+	o := temporal.Options{Plans: []*kahn.Plan{plan}, Kinds: map[string]temporal.Kind{"gpus": {TaskQueue: "gpu"}}}
+	for _, w := range o.Warnings() {
+		fmt.Println(w)
+	}
+	// Output:
+	// kahn/temporal: unknown kind: Options.Kinds["gpus"] has no effect, because the plans have no attempts of this kind; did you mean "gpu"?; they have attempts of the kinds "gpu"
+}

@@ -67,7 +67,7 @@ func lastDetails(err *sdk.TimeoutError) details {
 // interceptor. A host that makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are
 // not affected.
 func (o Options) Interceptor() interceptor.WorkerInterceptor {
-	return &beating{dc: o.converter(), types: o.activityTypes()}
+	return &beating{dc: o.converter(), types: slices.Sorted(maps.Keys(o.activityTypes()))}
 }
 
 func (o Options) converter() converter.DataConverter {

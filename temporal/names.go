@@ -73,35 +73,6 @@ func (o Options) activityType(kind string) string {
 	return cmp.Or(kind, ActivityName)
 }
 
-// activityTypes returns the activity types of the plans, sorted.
-func (o Options) activityTypes() []string {
-	types := map[string]bool{ActivityName: true}
-	for _, p := range o.Plans {
-		if p == nil {
-			continue
-		}
-		for _, p := range levels(p) {
-			for r := range p.Declared() {
-				n := p.Node(r)
-				types[o.activityType(n.Kind)] = true
-				if n.CompensateBy != nil {
-					types[o.activityType(n.CompensateBy.Kind)] = true
-				}
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(types))
-}
-
-// workflowTypes returns the workflow types of the plans, sorted.
-func (o Options) workflowTypes() []string {
-	types := map[string]bool{WorkflowName: true}
-	for _, p := range o.Plans {
-		types[workflowType(p.Name(), o.WorkflowType)] = true
-	}
-	return slices.Sorted(maps.Keys(types))
-}
-
 // isNamed reports whether a workflow was started by a version that names workflows after graphs and activities after kinds. A worker of a former
 // version never performs such a workflow, because it has not registered the workflow's type. So the history needs no version markers.
 func isNamed(ctx workflow.Context) bool {

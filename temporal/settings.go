@@ -1,6 +1,8 @@
 package temporal
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -8,7 +10,7 @@ import (
 
 // Settings are the options that decide what happens in a run, as data. Each field without a comment is the option of package kahn of the
 // same name; zero means that option's default. Settings are a part of the workflow's input, so a worker that takes over a run decides like the worker
-// before it.
+// before it. The JSON form has snake-case names, also in default_retry and in the rates; times are nanoseconds.
 type Settings struct {
 	Mode           kahn.Mode        `json:"mode,omitempty"`
 	StatusRule     kahn.StatusRule  `json:"status_rule,omitempty"`
@@ -30,6 +32,86 @@ type Settings struct {
 	// workflows perform them. Each child performs 4 to 100 attempts, but at most MapChildren. Zero means 200. If MapChildren is negative,
 	// 1, 2 or 3, the workflow of the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
+
+	// former says that the JSON form has the names of Go's fields in default_retry and in the rates, as former versions have written it. A run that a
+	// former version has started keeps this form, since a worker of a former version may perform its next execution.
+	former bool
+}
+
+// plainSettings are Settings without their methods. Their JSON is the former form.
+type plainSettings Settings
+
+// settingsForm is the JSON form of Settings.
+type settingsForm struct {
+	plainSettings
+	StartRate    rateForm   `json:"start_rate,omitzero"`
+	KeyRate      rateForm   `json:"key_rate,omitzero"`
+	DefaultRetry *retryForm `json:"default_retry,omitempty"`
+}
+
+// rateForm is the JSON form of a kahn.Rate. Package json also reads the former names into it, since only the case of their letters differs.
+type rateForm struct {
+	Starts int           `json:"starts"`
+	Per    time.Duration `json:"per"`
+	Burst  int           `json:"burst,omitempty"`
+}
+
+// retryForm is the JSON form of a kahn.Retry.
+type retryForm struct {
+	MaxAttempts   int              `json:"max_attempts,omitempty"`
+	InitialDelay  time.Duration    `json:"initial_delay,omitempty"`
+	Multiplier    float64          `json:"multiplier,omitempty"`
+	MaxDelay      time.Duration    `json:"max_delay,omitempty"`
+	Jitter        kahn.Jitter      `json:"jitter,omitempty"`
+	RetryOn       []kahn.CauseKind `json:"retry_on,omitzero"` // an empty list is not the same as none
+	MaxRetryAfter time.Duration    `json:"max_retry_after,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (s Settings) MarshalJSON() ([]byte, error) {
+	if s.former {
+		return json.Marshal(plainSettings(s))
+	}
+	return json.Marshal(settingsForm{plainSettings(s), rateForm(s.StartRate), rateForm(s.KeyRate), (*retryForm)(s.DefaultRetry)})
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. It also reads the names that former versions have written in default_retry.
+func (s *Settings) UnmarshalJSON(data []byte) error {
+	form := settingsForm{plainSettings: plainSettings(*s)}
+	var retry struct {
+		Members map[string]json.RawMessage `json:"default_retry"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return err
+	}
+	if form.DefaultRetry != nil {
+		if err := json.Unmarshal(data, &retry); err != nil {
+			return err
+		}
+	}
+	*s = Settings(form.plainSettings)
+	s.StartRate, s.KeyRate, s.DefaultRetry = kahn.Rate(form.StartRate), kahn.Rate(form.KeyRate), (*kahn.Retry)(form.DefaultRetry)
+	return s.readFormer(retry.Members)
+}
+
+// readFormer sets those fields of DefaultRetry whose names former versions have written in another way.
+func (s *Settings) readFormer(members map[string]json.RawMessage) error {
+	r := s.DefaultRetry
+	for _, m := range []struct {
+		name string
+		into func() any
+	}{
+		{"MaxAttempts", func() any { return &r.MaxAttempts }}, {"InitialDelay", func() any { return &r.InitialDelay }}, {"MaxDelay", func() any { return &r.MaxDelay }},
+		{"RetryOn", func() any { return &r.RetryOn }}, {"MaxRetryAfter", func() any { return &r.MaxRetryAfter }},
+	} {
+		if data, has := members[m.name]; has {
+			s.former = true
+			if err := json.Unmarshal(data, m.into()); err != nil {
+				return fmt.Errorf("default_retry: %s: %w", m.name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // maxActivities bounds the running attempts of one run. Temporal refuses more than 2,000 activities of one workflow.

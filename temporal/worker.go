@@ -38,7 +38,8 @@ type Options struct {
 	// Temporal's metrics, lists and rate limits distinguish workflows and activities by these types. All workers must have the same functions,
 	// which must not change while there are runs.
 	WorkflowType, ActivityType func(name string) string
-	// Kinds says how the attempts of a kind are performed, see [Kind]. For a compensation by CompensateBy, the Kind in CompensateBy counts.
+	// Kinds says how the attempts of a kind are performed, see [Kind]; "" stands for nodes without a kind. For a compensation by CompensateBy, the
+	// Kind in CompensateBy counts. [Options.Warnings] lists the kinds that the Plans do not have.
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
@@ -107,7 +108,9 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 }
 
 // Register registers the workflows and the activities with a worker. The worker may also have workflows and activities of the host's own.
-// The error matches [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
+// The error matches [ErrUnsupported] if a plan does not carry over, [kahn.ErrNoStep] if a plan needs a step function that is missing, and
+// [kahn.ErrBadOption] if the worker already has a type that a graph or a kind needs. After an error do not start the worker. Register logs the
+// [Options.Warnings].
 //
 // On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. The worker.Options.WorkerStopTimeout of that
 // worker must be longer than steps take to return after their contexts end. Attempts that are not reported to Temporal in this time count as
@@ -148,15 +151,10 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, name := range o.workflowTypes() {
-		r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: name})
+	if err := h.registerWith(r); err != nil {
+		return err
 	}
-	for _, name := range []string{BatchName, ItemsName} {
-		r.RegisterWorkflowWithOptions(h.batch, workflow.RegisterOptions{Name: name})
-	}
-	for _, name := range o.activityTypes() {
-		r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: name})
-	}
+	o.logWarnings()
 	return nil
 }
 
@@ -234,13 +232,17 @@ func (o Options) stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {
 		for r := range p.Declared() {
 			n := p.Node(r)
-			inline := n.Sub != nil || n.Test != nil || n.TestExpr != "" || n.Kind == kahn.KindTrigger || n.Kind == kahn.KindGate
-			if !inline && n.Do == nil && !n.Disabled && o.Kinds[n.Kind].Workflow == nil {
+			if hasAttempts(n) && n.Do == nil && !n.Disabled && o.Kinds[n.Kind].Workflow == nil {
 				return prefix + n.ID, true
 			}
 		}
 	}
 	return "", false
+}
+
+// hasAttempts reports whether a node is a step, so that workers perform its attempts.
+func hasAttempts(n kahn.Node) bool {
+	return n.Sub == nil && n.Test == nil && n.TestExpr == "" && n.Kind != kahn.KindTrigger && (n.Kind != kahn.KindGate || n.Do != nil)
 }
 
 // host is what a worker needs to perform runs and attempts.
