@@ -12,11 +12,11 @@ import (
 )
 
 // A pool contains the slots and tokens that the runs of a Runner share: for all runs together, for each key, and for each group in Runner.Shared. A
-// run that lacks a slot or a token joins a queue, and is called back when it is its turn. A run outside the queue takes nothing that a run in the
-// queue could use. So a run with many nodes does not take a slot for which another run has waited longer.
+// run that lacks a slot or a token joins a queue, and the pool calls the run back when its turn comes. A run outside the queue takes nothing that a
+// run in the queue could use. So a run with many nodes does not take a slot for which another run has waited longer.
 //
-// mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. So the pool calls back a run on a new goroutine,
-// which does not hold mu.
+// mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. Since a callback takes the run's lock, the pool calls
+// back a run on a new goroutine, which does not hold mu.
 type pool struct {
 	start    time.Time // the zero of the buckets' clock; immutable, like keyLimit, keyRate, granter and groups
 	keyLimit int
@@ -123,7 +123,7 @@ func (rn *Runner) makePool() (*pool, error) {
 	return p, nil
 }
 
-// setup sets the shared limits in the State of a run.
+// setup sets the fields of x that say which limits a run shares with other runs.
 func (p *pool) setup(x *machine.SlotSetup, of *Plan) {
 	x.Pool, x.PoolsKeys, x.PoolsAll = &p.mu, p.boundsKeys(), p.whole != nil
 	if p.groups != nil {
@@ -195,13 +195,13 @@ func (x *share) slotFree() bool { return x.hasSlot(x.taken()) }
 
 func (x *share) tokenFree() bool { return x.bucketFree() && x.far.hasToken() }
 
-// bucketFree reports whether a token is free, and not promised, in the bucket of this process.
+// bucketFree reports whether the bucket of this process has a token that is not promised. Without a bucket the result is true.
 func (x *share) bucketFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer precede it. If the run must wait and
-// has no claim, Lacks makes one.
+// Lacks reports whether the run must wait: either no slot or no token is free for it, or runs that have waited longer come first. If the run must
+// wait and has no claim, Lacks makes one.
 func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
 	token = x.needs(token) > 0
@@ -220,7 +220,7 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // the run would now start another node first, and only one of the two nodes needs a token
+		x.waiting[x.needs(c.token)].Remove(c) // the run would now start a different node first, and only one of these two nodes needs a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
@@ -313,7 +313,7 @@ func (k *stake) Drop() {
 	x.call()
 }
 
-// call calls back the runs whose turn it is. If other runs wait for a token, call arms the timer for the next token.
+// The method `call` calls back the runs whose turn it is. If other runs wait for a token, it arms the timer for the next token.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		x.waiting[x.needs(c.token)].Remove(c)
@@ -394,7 +394,7 @@ func (r *Run) joinPool() {
 	}
 }
 
-// shareGroupsOf connects the slots of the groups that the run's graph declares, like joinPool, unless they are already connected.
+// For each group that the run's graph declares, shareGroupsOf connects the group's slots to the pool, unless they are already connected.
 func (r *Run) shareGroupsOf() {
 	if p := r.cfg.pool; p == nil || p.groups == nil {
 		return

@@ -21,28 +21,28 @@ import (
 )
 
 // Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches. A
-// grant is a slot or a token that belongs to the Runner until its lease ends. A node stays ready until its Runner has a grant for it, so no attempt
-// and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, but none gets more
-// than it needs, and take turns if there are fewer slots than Runners. A Runner returns grants that it has not used for a second. A Runner without
-// runs returns its grants at once, in the background: [Runner.Shutdown] waits for that.
+// grant is a slot or a token that belongs to the Runner until the grant's lease ends. A node stays ready until its Runner has a grant for it, so no
+// attempt and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, but none gets
+// more than it needs. If there are fewer slots than Runners, the Runners take turns. A Runner returns grants that it has not used for a second. A
+// Runner without runs returns its grants at once, in the background. [Runner.Shutdown] waits until they are returned.
 //
-// A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then
-// it starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed it for at most one [Lease],
-// since such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and
-// compensations of a run that is being stopped start even if this exceeds the limits.
+// A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then it
+// starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed the limit for at most one [Lease],
+// since such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of
+// a run that is being stopped start even if this exceeds the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
 	// Name identifies one of several sets of bounds in one store. It must not contain a slash. The empty name is also valid.
 	Name string
-	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. All processes should set the same
-	// values, since each Runner uses its own values.
+	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. Each Runner uses the values that its own
+	// process sets, so all processes should set the same values.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Groups bounds the members of groups: Limit and Rate apply to all nodes in groups of the same name, in all runs. The Limit and the Rate in the
-	// graph's own declaration of the group, which may be zero, also apply within each run. CancelOnFailure must not be set.
+	// Groups bounds the members of groups: Limit and Rate apply to all nodes in groups of the same name, in all runs. If the graph's own declaration
+	// of the group has a Limit or a Rate, these also apply within each run. CancelOnFailure must not be set.
 	Groups []Group
 	// Lease is the time for which the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
 	Lease time.Duration
@@ -57,7 +57,8 @@ const (
 	// grantCheck is the interval at which a Runner with grants calls the store, to renew them, to return unused grants, and to learn which other
 	// Runners need grants.
 	grantCheck = 500 * time.Millisecond
-	// minGrantCheck is the first interval after a change; without changes the intervals double up to grantCheck.
+	// minGrantCheck is the first interval after the Runner has got more grants, or after the number of other Runners that use the limit has changed.
+	// The next intervals double up to grantCheck.
 	minGrantCheck = 25 * time.Millisecond
 	// A Runner that waits for slots repeats its request after pauses that double between these bounds.
 	minGrantPause = 10 * time.Millisecond
@@ -102,7 +103,7 @@ type far struct {
 	every     int64  // the time between two tokens
 	burst     int    // how many tokens can be kept; 0 means that there is no rate
 
-	granted     int   // the number of slots that steps may take; during a request, only the slots that the request keeps
+	granted     int   // the number of granted slots; during a request, only the slots that the request keeps
 	fair        int   // the number of granted slots that the process may use while other processes need some
 	until       int64 // when the granted slots are lost
 	peak        int   // the greatest number of slots taken at once since the time in the field `checked`
@@ -202,8 +203,8 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText is the greatest length, in bytes, of a Shared.Name. It also bounds the length of a key or a group's name in the name of a limit in the
-// store: limitName replaces a longer key or name by its digest.
+// maxGrantText is the greatest length, in bytes, of a Shared.Name. The name of a limit in the store contains a key or the name of a group; if this is
+// longer than maxGrantText, limitName replaces it by its digest.
 const maxGrantText = 200
 
 // extend connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such bound,
@@ -547,7 +548,8 @@ func (g *granter) report(err error) {
 	}
 }
 
-// settle applies the store's answers, and calls back the runs whose claims can be served now. The caller holds the pool's lock.
+// settle applies the store's answers or, if err is not nil, sets the time before which no request is made again. Then it calls back the runs whose
+// claims can be served now. The caller holds the pool's lock.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {

@@ -25,16 +25,16 @@ type Service struct {
 	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
 	// performed by the first version.
 	Workflows []Workflow
-	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and when
-	// a request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means 50 ms, or
-	// 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, it may take this time until Serve finds a run that
-	// another process has created.
+	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and when a
+	// request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means 50 ms, or 10 s
+	// for a store that notifies; a negative Poll is refused. If the store does not notify, Serve finds the new runs of other processes only at its
+	// next query.
 	Poll time.Duration
 	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
-	// process should set the same bound. If KeyRunsOf is set, the bound for a key is the result of KeyRunsOf. Serve calls KeyRunsOf each time that
-	// it needs a bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired,
-	// and counts only leases that have not expired. So the runs of a dead process count until their leases expire. Runs that are at rest or not due
-	// do not count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
+	// process should set the same bound. If KeyRunsOf is set, the bound for a key is the result of KeyRunsOf. Serve calls KeyRunsOf each time that it
+	// needs a bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired.
+	// Only leases that have not expired count. So the runs of a dead process count until their leases expire. Runs that are at rest or not due do not
+	// count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
 	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If more than this time remains until the end of the run's
@@ -61,10 +61,10 @@ type Service struct {
 	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
 	// the id and the queue. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] contains the same warnings: the
-	// warnings of [Plan.Warnings], except those about triggers; warnings about a Key or a Memo that no option uses, and about times without a unit;
-	// and [ErrGateOutlasts]. OnError is also called once for each setting that has no effect, such as a KeyLimit if no node has a Key. The texts of
-	// these errors contain "warning".
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] contains the same warnings. They
+	// are about a Key or a Memo that no option uses, about times without a unit, and about gates ([ErrGateOutlasts]); the warnings of [Plan.Warnings]
+	// are also among them, except warnings about triggers. OnError is also called once for each setting that has no effect, such as a KeyLimit if no
+	// node has a Key. The texts of these errors contain "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -77,11 +77,10 @@ type Workflow struct {
 	// [Inputs], [Fire], [EarlySignals], [Resume], [Redrive] and [Fork]. It also refuses options that would change nothing: [AllowGraphChange],
 	// [CancelWithContext], [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
-	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time, in addition to the MaxRuns of the
-	// Runner. Other workflows can use the rest of the Runner's MaxRuns. Further runs of this workflow stay due, so that other processes can perform
-	// them. Zero means no bound.
-	// All versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's name, see
-	// [RunKey], the bound applies to all processes together, like Service.KeyRuns.
+	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time. The MaxRuns of the Runner also applies.
+	// Other workflows can use the rest of the Runner's MaxRuns. Further runs of this workflow stay due, so that other processes can perform them.
+	// Zero means no bound. All versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's
+	// name, see [RunKey], the bound applies to all processes together, like Service.KeyRuns.
 	MaxRuns int
 }
 
@@ -107,10 +106,11 @@ const (
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
-// is first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them performs each run;
-// if it dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not among
-// s.Workflows. docs/durable.md describes how runs come to rest, and how Serve retries runs that could not begin.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. Runs with a higher [RunPriority] are
+// first, and of several runs with the same priority the run that has been due longest; but keys take turns. At most MaxRuns runs are performed at a
+// time. Any number of processes may serve one store. One of them performs each run; if it dies, another process continues the run after the lease has
+// expired. Serve ignores runs of workflows and plans that are not among s.Workflows. docs/durable.md describes how runs come to rest, and how Serve
+// retries runs that could not begin.
 //
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause. The runs that Serve has begun then
 // continue until Shutdown, since their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
@@ -540,7 +540,7 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 	return err
 }
 
-// take starts due runs until no run is due or MaxRuns runs are running, and returns how long to wait before the next query.
+// The method `take` starts due runs until no run is due or MaxRuns runs are running, and returns how long to wait before the next query.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // a random pause, so that processes that began together do not query together
 	for ctx.Err() == nil {
@@ -685,7 +685,7 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 }
 
 // The method `start` starts runs in batches of startsAtOnce, and returns the number of runs that have begun. Other processes may be starting runs of
-// the same page. So if another process has leased a run, `start` skips a random number of the runs that follow.
+// the same page. So if another process has leased a run, `start` skips a random number of the runs that follow, to avoid further conflicts.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -756,7 +756,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	}
 }
 
-// begin starts a run with the plan that has the run's hash.
+// The method `begin` starts a run with the plan that has the run's hash.
 func (v *serving) begin(r *dueRun) (*Run, error) {
 	x := v.versions[r.Queue()]
 	if x == nil {
@@ -774,7 +774,7 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 // behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
-// begun handles the result of a start.
+// The method `begun` handles the result of a start.
 func (v *serving) begun(r *store.Run, failures int, err error) {
 	switch {
 	case err == nil:
@@ -786,7 +786,7 @@ func (v *serving) begun(r *store.Run, failures int, err error) {
 	}
 }
 
-// fail reports a run that could not continue. Each successive failure defers the run for a longer time.
+// The method `fail` reports a run that could not continue. Each successive failure defers the run for a longer time.
 func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.apart.pause(r.ID, failures+1, retryPause(failures+1))
 	v.report(r.ID, r.Queue(), err)
@@ -797,7 +797,7 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 func (v *serving) warnOfPlans(list []Workflow) {
 	groups := map[string]bool{}
 	for _, w := range list {
-		p, _ := w.Graph.compiled() // add has already checked the error
+		p, _ := w.Graph.compiled() // the method `add` has already checked the error
 		q := store.Queue{Workflow: p.name, Plan: p.Hash()}
 		for _, warning := range v.versions[q].warnings {
 			v.warn(q, warning)

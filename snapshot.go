@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one point in time. For every node that is not idle it contains the status, attempts, output, errors, branches
-// taken and wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another
-// one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// Snapshot is the state of a run at one point in time. For every node that is not idle it contains the status, the attempts, the output, the errors,
+// the branches that the node took, and its wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in
+// this process or in another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
 // A Snapshot also contains the nodes inside composites, at any depth, but only the nodes of the composite's last attempt. For a loop it contains the
 // nodes of the current iteration, and the output of the previous iteration. It contains earlier iterations only if their nodes may have to be
@@ -118,9 +118,9 @@ type firedState struct {
 
 // insideState is the state of the current or last run nested in a composite. In a store the nodes have their own records.
 type insideState struct {
-	// For a loop: Iteration is the number of the current iteration, from 1, and Previous the output of the previous iteration. Collected contains
-	// the outputs of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures.
-	// DegradedAt is the number of the first such iteration (missing in files of older versions).
+	// For a loop: Iteration is the number of the current iteration, from 1, and Previous is the output of the previous iteration. Collected contains
+	// the outputs of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures. DegradedAt is
+	// the number of the first such iteration (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -150,9 +150,9 @@ type insideState struct {
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the nested run got its verdict without a failed compensation, and will not get another verdict: either its composite has
-	// ended, or the nested run completed but the attempt of its composite failed. Undoing the nodes inside later does not change the verdict. Files of
-	// older versions have it only for composites that run.
+	// Whole reports whether the verdict of the nested run is final and was given without a failed compensation. The verdict is final if the composite
+	// has ended, or if the nested run completed but the attempt of its composite failed. Undoing the nodes inside later does not change the verdict.
+	// Files of older versions have Whole only for composites that run.
 	Whole bool `json:"whole,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node returned. Redo describes which nodes run again in that graph, after the
 	// step has returned it again, see [Redrive].
@@ -205,8 +205,8 @@ type nodeState struct {
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// Asked are the failed nodes whose status or error a condition has read. It is nil, not empty, for a condition that follows no failure, and in files
-	// of older versions.
+	// If the node is a condition, Asked contains the failed nodes whose status or error the condition's test has read. Asked is nil, not empty, if
+	// the condition follows no failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
 	// Epoch is set if the run was redriven with KeepDescendants, RepeatCompensations or CompensatedByHand. It is the epoch in which the node has
 	// ended or will end.
@@ -421,8 +421,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. If `unanswered` is set, it omits a node inside an expanded node if a signal for the node has
-// already arrived. This signal is delivered when the graph is known.
+// The method `waiting` appends the paths of the nodes that wait. If `unanswered` is set, it omits each node that is inside an expanded node and whose
+// signal has already arrived. This signal is delivered when the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	if in.Redo != nil && !in.Redo.Open {
 		return paths // the nodes that waited inside begin again
@@ -448,7 +448,7 @@ func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error 
 	return errors.Join(file.eachOfRun(f), eachOfNodes(file.Nodes, f))
 }
 
-// eachOfRun calls f for every value of the file that does not belong to a node.
+// eachOfRun calls f for every value of the file that is not in the state of a node.
 func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
 		visit.all("", file.Inputs)
@@ -473,7 +473,7 @@ func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error 
 	})
 }
 
-// collecting collects the errors of f: it calls walk with a visitor that calls f, and returns all errors.
+// The function `collecting` calls walk with a visitor that calls f, and returns all errors of f.
 func collecting(f func(node string, v *stored) error, walk func(visitor)) error {
 	var errs []error
 	walk(func(node string, v *stored) {
@@ -672,7 +672,7 @@ func (in *insideState) renderErrors() {
 	}
 }
 
-// text returns e with the text of its error, for a file.
+// The method `text` returns e with the text of its error, for a file.
 func (e *storedError) text() *storedError {
 	if e == nil || e.err == nil {
 		return e
@@ -706,7 +706,7 @@ func decoder(codec Codec) func(node string, v *stored) error {
 // Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's plan, see [Plan.Hash]; otherwise the
 // error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be as in the run, and [AllowGraphChange]. If
 // the run failed or was cancelled, Result returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has not ended, and
-// [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls no step.
+// [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step, so this node cannot end.
 //
 // The Result is the same as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until the
 // end of the last attempt. If the snapshot comes from a file, expanded nodes have no nested Results.
@@ -783,7 +783,7 @@ func (x *restoration) ended() bool {
 	return true
 }
 
-// state returns the state of the compensation for a snapshot or a store.
+// The method `state` returns the state of the compensation, for a snapshot or a store.
 func (u *undo) state() *undoState {
 	r := u.run
 	s := &undoState{
@@ -799,12 +799,12 @@ func (u *undo) state() *undoState {
 	return s
 }
 
-// shown returns the state of the compensation for a Result.
+// The method `shown` returns the state of the compensation, for a Result.
 func (s *undoState) shown(certain bool) *Undoing {
 	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }
 
-// record returns the store's record of a node's compensation. It replaces the error by its text.
+// The method `record` returns the store's record of a node's compensation. It replaces the error by its text.
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
 	switch s.Err = s.Err.text(); {

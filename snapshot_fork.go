@@ -79,7 +79,7 @@ type redoState struct {
 	Open  bool     `json:"open,omitempty"` // whether the node had not ended, so that unfinished composites inside it continue
 }
 
-// level calls [redo.level] for p, the graph of the expanded node, when this graph is known.
+// The method `level` calls [redo.level] for p, the graph of the expanded node, when this graph is known.
 func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, error) {
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
@@ -107,9 +107,9 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named nodes, undone nodes and, if `all` is set, the nodes that
-// failed or were stopped. It adds the nodes that follow these nodes, see spread. The paths of the graph's nodes begin with prefix, which is empty for
-// the outermost graph. The parameter `ended` is true if the composite around the nodes has ended.
+// The method `level` finds the nodes of one graph, or the items of a map, that run again: the named nodes, undone nodes and, if `all` is set, the
+// nodes that failed or were stopped. It adds the nodes that follow these nodes, see spread. The paths of the graph's nodes begin with prefix, which
+// is empty for the outermost graph. The parameter `ended` is true if the composite around the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -138,8 +138,8 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost does what `level` does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so `outermost` ignores
-// nodes that are not in the plan.
+// The method `outermost` does what `level` does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so
+// `outermost` ignores nodes that are not in the plan.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // also computes the hashes of the nodes
 	at := p.found(nodes)
@@ -168,7 +168,7 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	return a, nil
 }
 
-// repeats reports whether a node with this status runs again, or may contain nodes that run again.
+// The method `repeats` reports whether a node with this status runs again, or may contain nodes that run again.
 func (d *redo) repeats(n *nodeState) bool {
 	switch n.Status {
 	case Completed, Skipped:
@@ -179,7 +179,7 @@ func (d *redo) repeats(n *nodeState) bool {
 	return d.Strict || n.Inside != nil
 }
 
-// node decides how a chosen node runs again: it begins again, or it continues inside.
+// The method `node` decides how a chosen node runs again: it begins again, or it continues inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		// A path may lead into a graph that a step has returned. The plan does not know this graph, but the snapshot has its nodes.
@@ -284,7 +284,7 @@ func (n *nodeState) noItems(p *Plan, ref machine.Ref) bool {
 	return n != nil && n.Status == Completed && (n.Inside == nil || n.Inside.Items == 0) && !n.Memoized && !n.Fallback && p.net.Is(ref, machine.FlagComposite) && p.node(ref).Map != nil
 }
 
-// any reports whether at least one node runs again.
+// The method `any` reports whether at least one node runs again.
 func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
@@ -308,8 +308,8 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into returns the nodes inside a composite that run again. The parameter `rests` lists the named paths into the composite, without the composite's
-// own path.
+// The method `into` returns the nodes inside a composite that run again. The parameter `rests` lists the named paths into the composite, without the
+// composite's own path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -374,7 +374,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 	return a, err
 }
 
-// has reports whether a path, relative to the composite, names a node inside it.
+// The method `has` reports whether a path, relative to the composite, names a node inside it.
 func (in *insideState) has(path string) bool {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -407,7 +407,8 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, `spread` omits completed and skipped followers.
+// The method `spread` adds the end node and all nodes that follow a node that runs again. If Keep is set, `spread` omits completed and skipped
+// followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -428,7 +429,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			delete(a.inside, r)
 		}
 		grown = false
-		// A superseded node runs again if the node that decided without it runs again.
+		// In a fork or an adoption a superseded node runs again if the node that decided without it runs again.
 		for r, n := range at {
 			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
 				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
@@ -439,7 +440,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	}
 }
 
-// placed returns the nodes of a snapshot by Ref. It returns an error if one of them is not in the plan.
+// The method `placed` returns the nodes of a snapshot by Ref. It returns an error if one of them is not in the plan.
 func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -456,7 +457,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	return at, nil
 }
 
-// found returns the nodes of a snapshot by Ref. It omits nodes that are not in the plan.
+// The method `found` returns the nodes of a snapshot by Ref. It omits nodes that are not in the plan.
 func (p *Plan) found(nodes []nodeState) []*nodeState {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -467,7 +468,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// parted returns the nodes that the paths name. If paths lead into a composite, parts contains the rests of these paths.
+// The method `parted` returns the nodes that the paths name. If paths lead into a composite, parts contains the rests of these paths.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -487,8 +488,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. The parameter `at`
-// is nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
+// The method `part` returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. The
+// parameter `at` is nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -504,7 +505,7 @@ func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string,
 	return noRef, "", false
 }
 
-// leads reports whether a path may name a node, an item or an iteration in a run of the plan.
+// The method `leads` reports whether a path may name a node, an item or an iteration in a run of the plan.
 func (p *Plan) leads(path string) bool {
 	if _, ok := p.Ref(path); ok {
 		return true
@@ -560,8 +561,8 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// paths appends the paths of the nodes that run again, in the order of declaration. A composite that continues inside is followed by the nodes that
-// run again inside it.
+// The method `paths` appends the paths of the nodes that run again, in the order of declaration. A composite that continues inside is followed by the
+// nodes that run again inside it.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
 	at := a.plan.found(nodes) // the nodes may belong to another version of the graph
 	for _, ref := range a.plan.declared {
@@ -623,8 +624,8 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked resets the composites that continue inside, at every depth, to their first attempt, since the log and the store of the fork contain no
-// earlier attempts.
+// The function `forked` resets the composites that continue inside, at every depth, to their first attempt, since the log and the store of the fork
+// contain no earlier attempts.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -645,7 +646,7 @@ func forked(nodes []nodeState, undoes bool) {
 	}
 }
 
-// forgets reports whether a signal for a node must be dropped because the node runs again or is not known.
+// The method `forgets` reports whether a signal for a node must be dropped because the node runs again or is not known.
 func (a *again) forgets(path string) bool {
 	for a.plan != nil {
 		ref, rest, ok := a.plan.part(path, nil)
@@ -681,7 +682,7 @@ type repair struct {
 	around []string // the paths of the expanded nodes around these nodes; the steps of the expanded nodes are called again for their graphs
 }
 
-// repairs finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
+// The method `repairs` finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
 func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	x := &repair{hand: c.repeats&CompensatedByHand != 0, by: c.redrivenBy}
 	for _, name := range c.redriven {
@@ -705,7 +706,7 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	return x, nil
 }
 
-// level repairs the nodes of one graph, whose paths begin with prefix, and the nodes inside them. It reports whether it repaired any.
+// The method `level` repairs the nodes of one graph, whose paths begin with prefix, and the nodes inside them. It reports whether it repaired any.
 func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -855,7 +856,7 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	return configure(opts, false)
 }
 
-// forks returns the nodes that a fork runs again. It returns an error if the fork is refused.
+// The method `forks` returns the nodes that a fork runs again. It returns an error if the fork is refused.
 func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
 	a, err := d.outermost(p, nodes, c.redriven)
@@ -865,7 +866,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork turns x into the restoration of a new run, which begins with the results that the fork keeps.
+// The method `fork` turns x into the restoration of a new run, which begins with the results that the fork keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {

@@ -50,7 +50,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside matches the nodes inside a composite with the plan, if there are any.
+// If there are nodes inside a composite, holdInside matches them with the plan.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -130,7 +130,7 @@ func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held
 	return h, nil
 }
 
-// step makes the Step of the composite's current attempt.
+// The method `step` makes the Step of the composite's current attempt.
 func (h *held) step(r *Run) *Step {
 	step := &Step{run: r, ref: h.ref, attempt: h.within.Attempts}
 	if h.within.Substituted {
@@ -142,7 +142,7 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
-// judge computes the effects of the signals on their nodes. It may call user code, so the caller must not hold the run's lock.
+// The method `judge` computes the effects of the signals on their nodes. It may call user code, so the caller must not hold the run's lock.
 func (h *held) judge() {
 	h.answers, h.refused = h.run.answers(h.signals)
 	for _, in := range h.inside {
@@ -316,7 +316,7 @@ func (h *held) restoreEpochs() {
 	}
 }
 
-// restored returns the data that the State needs to restore a node from a snapshot.
+// The method `restored` returns the data that the State needs to restore a node from a snapshot.
 func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
 		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
@@ -340,7 +340,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	h.continueAttempt(r, h.step(r), x)
 }
 
-// iterations returns the results of a loop's earlier iterations, without the current one.
+// The method `iterations` returns the results of a loop's earlier iterations, without the current one.
 func (in *insideState) iterations() iterations {
 	before := iterations{degraded: in.DegradedAt}
 	if in.Degraded && in.DegradedAt == 0 {
@@ -413,8 +413,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. The parameter `inWave` is true if the
-// run had already begun the wave with which it continues, see [machine.Locked.Rebuild].
+// The method `resume` computes the consequences of the installed words, from the outside to the inside. The parameter `inWave` is true if the run had
+// already begun the wave with which it continues, see [machine.Locked.Rebuild].
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -495,7 +495,7 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// stopCause returns the cause of a stop with this error. late means that a deadline has passed.
+// stopCause returns the cause of a stop with this error. The parameter `late` is true if a deadline has passed.
 func (e *storedError) stopCause(late bool) *stopCause {
 	cause := &stopCause{cmp.Or(e.restore(), ErrCancelled), context.Canceled}
 	if late {
@@ -504,8 +504,8 @@ func (e *storedError) stopCause(late bool) *stopCause {
 	return cause
 }
 
-// early adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait inside an
-// expanded node. If a gate was aborted or skipped, `early` drops its signal without a warning.
+// The method `early` adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait
+// inside an expanded node. If a gate was aborted or skipped, `early` drops its signal without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -521,8 +521,8 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// accept records that a signal for a waiting node was accepted before the wait's deadline. Such a signal is delivered even if the deadline has
-// passed since then.
+// The method `accept` records that a signal for a waiting node was accepted before the wait's deadline. Such a signal is delivered even if the
+// deadline has passed since then.
 func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
 		h.accepted = map[machine.Ref]bool{}
@@ -559,7 +559,7 @@ type heldNode struct {
 	ref machine.Ref
 }
 
-// names returns the names in an outermost run. The first call collects them.
+// The method `names` returns the names in an outermost run. The first call collects them.
 func (h *held) names() *heldNames {
 	if h.named == nil {
 		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
@@ -596,8 +596,8 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 	}
 }
 
-// find returns the node that a signal names, by the node's path or by a token that is not a node's id. It searches for paths only in nested runs
-// that have begun.
+// The method `find` returns the node that a signal names, by the node's path or by a token that is not a node's id. It searches for paths only in
+// nested runs that have begun.
 func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true
@@ -651,7 +651,8 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer adds a signal for the node with the given path or token. If the run accepted the same signal before it was continued, `answer` does nothing.
+// The method `answer` adds a signal for the node with the given path or token. If the run accepted the same signal before it was continued, `answer`
+// does nothing.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -667,7 +668,7 @@ func (x *restoration) answer(name string, value any) error {
 	return nil
 }
 
-// answer adds a signal for the node with the given path or token. It calls user code.
+// The method `answer` adds a signal for the node with the given path or token. It calls user code.
 func (h *held) answer(name string, d Decision) error {
 	in, ref, kept, err := h.answerable(name)
 	switch {
@@ -733,7 +734,7 @@ type keptNode struct {
 // keptNodes contains nodes inside expanded nodes, by path: the nodes that wait or have ended. It contains waiting nodes also by token.
 type keptNodes map[string]*keptNode
 
-// add adds the nodes inside the expanded node n. The path of n begins with prefix.
+// The method `add` adds the nodes inside the expanded node n. The path of n begins with prefix.
 func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	prefix = n.prefixInside(prefix)
 	k.addInside(n.Inside, "", func(x *keptNode) {
@@ -791,8 +792,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer stores a signal for the node in the snapshot. The parameter `text` is the encoded value if it is known. If `given` is set, the signal came
-// with the options of the run that continues. A deadline that has passed then takes precedence over the signal.
+// The method `answer` stores a signal for the node in the snapshot. The parameter `text` is the encoded value if it is known. If `given` is set, the
+// signal came with the options of the run that continues. A deadline that has passed then takes precedence over the signal.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}

@@ -80,8 +80,8 @@ type restoration struct {
 	taken  takenBack  // the data that a redrive removes from the store
 }
 
-// restoration checks, before any step runs, that the run can continue from the snapshot. The parameter `stored` is the stored run from which the
-// snapshot comes, or nil.
+// The method `restoration` checks, before any step runs, that the run can continue from the snapshot. The parameter `stored` is the stored run from
+// which the snapshot comes, or nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)
@@ -147,8 +147,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	return x, nil
 }
 
-// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan, since the
-// plan may now declare another node with that id.
+// The method `redrive` removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan,
+// since the plan may now declare another node with that id.
 func (x *restoration) redrive(p *Plan, c *config) error {
 	if c.repeats&repairs != 0 {
 		return x.repair(p, c)
@@ -161,7 +161,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	return x.forget(p, c, a)
 }
 
-// repair makes the run continue only to perform compensations.
+// The method `repair` makes the run continue only to perform compensations.
 func (x *restoration) repair(p *Plan, c *config) error {
 	if !x.file.Status.Terminal() {
 		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
@@ -189,7 +189,7 @@ func (x *restoration) repair(p *Plan, c *config) error {
 	return err
 }
 
-// redrives returns the nodes that a redrive runs again. It returns an error if the redrive is refused.
+// The method `redrives` returns the nodes that a redrive runs again. It returns an error if the redrive is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	p.Hash() // also computes the hashes of the nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
@@ -203,7 +203,7 @@ func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// forget removes the nodes that run again from the file, and matches the other nodes with the plan.
+// The method `forget` removes from the file the nodes that run again, and matches the other nodes with the plan.
 func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
 	keep := c.repeats&KeepDescendants != 0
 	if x.stored != nil {
@@ -223,7 +223,7 @@ func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
 	return err
 }
 
-// hold decodes the values of the nodes that do not run again, and matches these nodes with the plan.
+// The method `hold` decodes the values of the nodes that do not run again, and matches these nodes with the plan.
 func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error) {
 	if err := decodeNodes(c.codec, nodes); err != nil {
 		return nil, err
@@ -265,7 +265,7 @@ func (h *held) takeNewBranches() error {
 	return nil
 }
 
-// restore sets the run to the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
+// The method `restore` sets the run to the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
 func (r *Run) restore(x *restoration) {
 	if len(x.answered.list) > 0 {
 		r.waiters().answered = x.answered
@@ -340,7 +340,7 @@ func (r *Run) restore(x *restoration) {
 	// If InWave is missing in the file, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	// Before the run was continued, an event has named the waiting nodes, so no event names them again. After a crash that event may be lost.
+	// An event named the waiting nodes before the run was continued, so no event names them again. After a crash that event may be lost.
 	if !x.crashed {
 		waits := r.waiters()
 		waits.began = nil
@@ -631,7 +631,7 @@ func (p *Plan) inOrder(nodes []nodeState) {
 	moveTo(nodes, at)
 }
 
-// expanded reports whether the node was expanded. Only snapshots taken in this process contain the expanded graph.
+// The method `expanded` reports whether the node was expanded. Only snapshots taken in this process contain the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
 // The method `keep` is for an expanded node whose graph is not known. It moves the node, with the nodes inside it, to h.kept. If the nested run has
@@ -655,13 +655,13 @@ func (h *held) keep(i int, prefix string) error {
 	return nil
 }
 
-// begun reports whether a nested run has begun.
+// The method `begun` reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues. If it does not, its composite has ended, and h is kept only for the results.
+// The method `continues` reports whether the nested run continues. If it does not, its composite has ended, and h is kept only for the results.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
-// pauses reports whether the composite is a loop that waits for its next iteration.
+// The method `pauses` reports whether the composite is a loop that waits for its next iteration.
 func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
@@ -686,7 +686,7 @@ func (h *held) storedAs(nodes map[string]store.Node) {
 	})
 }
 
-// waiting counts the nodes that wait.
+// The method `waiting` counts the nodes that wait.
 func (h *held) waiting() (n int) {
 	h.each(func(h *held) {
 		for i := range h.nodes {

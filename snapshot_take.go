@@ -242,7 +242,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 		in.Nodes = nil
 		n.Inside, n.Dormant, n.TimedOut, n.Timeout = &in, x.kept.Dormant, x.kept.TimedOut, x.kept.Timeout
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // there is no nested run, or only one of an earlier attempt
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // there is no nested run, or only a nested run of an earlier attempt
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
@@ -260,7 +260,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 }
 
-// state returns the state of the nested run, without the run's nodes and without the outputs that a loop has collected.
+// The method `state` returns the state of the nested run, without the run's nodes and without the outputs that a loop has collected.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
@@ -293,7 +293,7 @@ func (comp *composite) state() *insideState {
 	return in
 }
 
-// stateBetween is like state, for a loop that pauses before its next iteration.
+// stateBetween does what the method `state` does, for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	undoes := len(comp.past) > 0 || comp.child != nil && comp.child.st.AllowsUndo()
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
@@ -314,7 +314,7 @@ func (x *extra) pastStates(before int) (list []insideState) {
 	return list
 }
 
-// previous returns the output of the iteration before the given one, with the encoded value if it is known.
+// The method `previous` returns the output of the iteration before the given one, with the encoded value if it is known.
 func (comp *composite) previous(iteration int, value any) *stored {
 	v := storedValue(value)
 	if comp.text != nil && comp.text.of == iteration {
@@ -323,7 +323,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 	return v
 }
 
-// collected returns the collected outputs of the iterations before the given one.
+// The method `collected` returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
 	// If a loop was stopped during a pause, it.all also contains the output of the last iteration.
 	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] {
@@ -340,7 +340,7 @@ func (x *extra) insideNodes() []nodeState {
 	return x.comp.child.nodeStates()
 }
 
-// value returns the list that the map's parameter has delivered.
+// The method `value` returns the list that the map's parameter has delivered.
 func (x *items) value() any {
 	if !x.list.IsValid() {
 		return nil
@@ -351,8 +351,8 @@ func (x *items) value() any {
 // nodeWriter writes nodes for snapshots and for stores.
 type nodeWriter struct{ jsonwrite.Writer }
 
-// node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would write
-// them. For the rare members, the method `node` calls package json.
+// The method `node` writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
+// write them. For the rare members, the method `node` calls package json.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -361,7 +361,7 @@ func (w *nodeWriter) node(n *nodeState) {
 	w.Close()
 }
 
-// record writes the store's record of a node, without its key and without the parts that store.Columns contains.
+// The method `record` writes the store's record of a node, without its key and without the parts that store.Columns contains.
 func (w *nodeWriter) record(n *nodeState, key string) {
 	rest := *n
 	rest.Hash, rest.Cause, rest.Start, rest.End, rest.Value = "", CauseNone, time.Time{}, time.Time{}, nil
@@ -373,7 +373,7 @@ func (w *nodeWriter) record(n *nodeState, key string) {
 	w.Close()
 }
 
-// rest writes the members after id and status.
+// The method `rest` writes the members after id and status.
 func (w *nodeWriter) rest(n *nodeState) {
 	w.Flag("checking", n.Checking)
 	w.Flag("reached", n.Reached)
@@ -469,12 +469,12 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 	}
 }
 
-// superseded reports whether the node ended because no other node needed its result any longer.
+// The method `superseded` reports whether the node ended because no other node needed its result any longer.
 func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// handled is a completed node that ran because of failures, with the path of the first failed node and the number of further failed nodes.
+// The type `handled` describes a completed node that ran because of failures: a handler.
 type handled struct {
 	node  string
 	first string // the first failed node
@@ -599,8 +599,8 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	return list
 }
 
-// handledUnknown lists the handlers in an expanded node whose graph is not known. If the expanded node completed although nodes inside it failed,
-// another node inside has handled the failures. It is not known which node, so handledUnknown lists the expanded node.
+// handledUnknown appends the handlers in an expanded node whose graph is not known. If the expanded node completed although nodes inside it failed,
+// another node inside has handled the failures. It is not known which node, so handledUnknown appends the expanded node.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled
@@ -694,7 +694,8 @@ func union(a, b []machine.Ref) []machine.Ref {
 	return slices.Compact(all)
 }
 
-// askedBy returns the failed nodes whose status or error a boundary has read.
+// askedBy returns the failed nodes whose status or error a boundary has read. If the snapshot does not say which nodes these are, it returns all
+// failed nodes that the boundary follows.
 func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil

@@ -40,8 +40,9 @@ func FromDocument(doc *definition.Document) (Schedule, error) {
 	return s, err
 }
 
-// Check returns what is wrong with the schedule of a document. It is meant for the field CheckSchedule of a [definition.Loader]. Each problem is
-// a [*kahn.Problem] that names the field, such as Cron, and matches [ErrBadSchedule].
+// Check returns what is wrong with the schedule of a document. It is meant for the field CheckSchedule of a [definition.Loader]. Each problem is a
+// [*kahn.Problem] that matches [ErrBadSchedule]. Its Field is Cron, Zone, Every, Key, Priority or Labels; for a problem with another field it is
+// empty.
 func Check(d *definition.Schedule) error {
 	s := Schedule{
 		Name: cmp.Or(d.Name, "name"), Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed), StartingDeadline: d.StartingDeadline,

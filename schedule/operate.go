@@ -64,7 +64,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	}
 }
 
-// mine returns the rule of a schedule, or an error if this process cannot create the schedule's runs.
+// The method `mine` returns the rule of a schedule, or an error if this process cannot create the schedule's runs.
 func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	r, err := s.ruleOf(&x.Schedule)
 	if err == nil && !s.creates(r) {

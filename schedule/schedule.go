@@ -24,8 +24,8 @@ type Schedule struct {
 	Name string
 	// Workflow is the name of a graph among the workflows that are served. Empty means Name.
 	Workflow string
-	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule
-	// has either Cron or Every.
+	// Cron is an expression in the time zone Zone, see the function [Cron]. Every is an interval, see the function [Every]. A schedule has either
+	// Cron or Every.
 	Cron, Zone string
 	Every      time.Duration
 	// Missed says what happens to ticks at which no process served the schedule.
@@ -33,21 +33,21 @@ type Schedule struct {
 	// StartingDeadline is how late the run of a tick may begin. If the run cannot begin by then, the tick is missed. Zero means no bound, or a
 	// minute if Missed is None.
 	StartingDeadline time.Duration
-	// Overlap says what happens to a tick while the run of another tick has not ended.
+	// Overlap says what happens to a tick if the run of an earlier tick has not ended.
 	Overlap Overlap
-	// Jitter delays each tick by less than this time. The delay is computed from the name and the tick, so it is the same in each process.
+	// Each tick is delayed by less than Jitter. The delay is computed from the name and the tick, so it is the same in each process.
 	Jitter time.Duration
 	// Labels are the runs' labels, in addition to [LabelSchedule] and the other labels of this package.
 	Labels map[string]string
-	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a
-	// tenant: the ticks take turns with the tenant's other runs and count as runs of the key. Runs of RunNow and Backfill have the same key
+	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a tenant: then
+	// the runs of the ticks take their turns, and count towards bounds, like the tenant's other runs. Runs of RunNow and Backfill have the same key
 	// and priority.
 	Key      string
 	Priority int
-	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called again;
-	// New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns an input with this name or
-	// the graph declares only other inputs. If Inputs fails, or the graph does not take the returned inputs, the tick is left out. Service.OnError
-	// then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
+	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called again.
+	// New also calls it once, to check the inputs of the next tick. The run also has the input "tick", the time of the tick as a text in RFC 3339,
+	// unless Inputs returns an input with this name or the graph declares only other inputs. If Inputs fails, or the graph does not take the returned
+	// inputs, the tick is left out. Service.OnError then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
@@ -61,7 +61,7 @@ const (
 	All    Missed = "all"  // all missed ticks run, one after the other, or side by side if Overlap is Allow
 )
 
-// Overlap says what happens to a tick while the run of the previous tick has not ended.
+// Overlap says what happens to a tick if the run of an earlier tick has not ended.
 type Overlap string
 
 // The values of Overlap say what happens to ticks that overlap.

@@ -101,8 +101,8 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 	return s.runner.Serve(ctx, s.service)
 }
 
-// change reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run. It starts
-// over if another process has changed the row meanwhile. f returns false if there is nothing to write.
+// change reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run. It starts over
+// if another process has changed the row meanwhile. The result `write` of f is false if there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
 		list, now, err := s.store.Schedules(ctx, name)
@@ -135,7 +135,7 @@ func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 		fmt.Errorf("%w %q: the run %s will be left out: %s", ErrBadSchedule, n.Spec.Labels[LabelSchedule], n.ID, n.Spec.Labels[LabelLeftOut]))
 }
 
-// taken reports whether a store refused to replace the run of a tick, because the run has begun, is about to begin, or has requests.
+// The function `taken` reports whether a store refused to replace the run of a tick, because the run has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
 // define writes the row of a schedule that is new or has changed, and replaces the pending tick.

@@ -32,8 +32,8 @@ type Times struct {
 //
 // When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star ticks once for each local
 // time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any
-// other expression ticks whenever the local time matches. So with */10 in the minute there is a tick every ten minutes, even when clocks change. If
-// neither the day of month nor the day of week begins with a star, one of the two must match; otherwise both must match.
+// other expression ticks whenever the local time matches. So "*/10 * * * *" ticks every ten minutes, even when clocks change. If neither the day of
+// month nor the day of week begins with a star, one of the two must match; otherwise both must match.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -97,7 +97,7 @@ var (
 	names = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
 )
 
-// field is a field of an expression.
+// field is one of the five fields of a cron expression.
 type field struct {
 	name   string
 	most   int // the largest step
@@ -127,7 +127,7 @@ func weekday(text string) string {
 	return text
 }
 
-// parse returns the bits of a field.
+// parse parses the text of a field, and returns a bit for each number that the field allows.
 func (f *field) parse(text string) (bits uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		m := part.FindStringSubmatch(item)

@@ -103,7 +103,8 @@ func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
 	return bad, false
 }
 
-// pattern compiles the patterns of schemas. Package regexp bounds the size of compiled patterns, and matches in linear time.
+// pattern compiles a pattern of a schema, unless the pattern is too long. Package regexp refuses a pattern whose compiled form would be too large,
+// and matches in linear time.
 func pattern(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("%w: a pattern of %d bytes", ErrLimit, len(text))
@@ -118,8 +119,8 @@ func pattern(text string) (jsonschema.Regexp, error) {
 // reach is the number of schemas that a schema applies to the same value, itself included, and the depth of their nesting.
 type reach struct{ schemas, depth int }
 
-// checkReach refuses a schema that would apply too many schemas to one value. It visits each schema once, but counts it once for each path that
-// leads to it, since the validator applies the schema again each time.
+// checkReach refuses a schema that would apply too many schemas to one value, or would nest them too deeply. It visits each schema once, but counts
+// it once for each path that leads to it, since the validator applies the schema again each time.
 func checkReach(root *jsonschema.Schema) error {
 	known := map[*jsonschema.Schema]reach{}
 	var of func(s *jsonschema.Schema) reach
@@ -189,7 +190,8 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-// flatten lists the leaves of a tree of errors. It sorts them by path, since the validator finds them in map iteration order.
+// flatten turns the leaves of a tree of errors into violations. It sorts them by path, since the validator finds them in the order of a map
+// iteration.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
@@ -226,7 +228,7 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-// shorten bounds a message, which may contain parts of the value.
+// shorten cuts off the end of a long message. A message may contain parts of the value.
 func shorten(text string) string {
 	const most = 500
 	if len(text) <= most {

@@ -95,7 +95,8 @@ func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	return c, nil
 }
 
-// document decodes a schema and bounds it.
+// The function `document` decodes a schema. It returns an error that matches ErrLimit if the schema is nested too deeply, has too many parts, or
+// contains a bad number.
 func document(schema any) (any, error) {
 	var text []byte
 	switch s := schema.(type) {

@@ -20,8 +20,8 @@ var typeWords = map[string]string{
 	"null": "null", "boolean": "a boolean", "number": "a number", "integer": "an integer", "string": "text", "array": "a list", "object": "an object",
 }
 
-// violations describes an error that has no causes, or whose causes are about the name of a field. An error about members that are missing or not
-// allowed becomes one violation per member, with the member's path.
+// violations describes an error that has no causes, or whose causes are not described one by one (see isWhole). An error about members that are
+// missing or not allowed becomes one violation per member, with the member's path.
 func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	members := func(names []string, message string) []kahn.Violation {
 		for _, name := range names {

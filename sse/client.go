@@ -167,7 +167,7 @@ func (r *reader) connect(ctx context.Context) error {
 	return final(fmt.Errorf("sse: the response has the type %q, not the type of an event stream", resp.Header.Get("Content-Type")))
 }
 
-// refused returns the error for a response other than a stream or a page.
+// The method `refused` returns the error for a response other than a stream or a page.
 func (r *reader) refused(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // if reading fails, body contains the bytes read before
 	if resp.StatusCode == http.StatusGone {
@@ -187,7 +187,7 @@ func (r *reader) refused(resp *http.Response) error {
 	return final(err)
 }
 
-// stream reads a stream to its end.
+// The method `stream` reads a stream to its end.
 func (r *reader) stream(body io.Reader) error {
 	p := newParser(body, cmp.Or(r.c.MaxBytes, defaultMaxBytes))
 	for {
@@ -209,7 +209,7 @@ func (r *reader) stream(body io.Reader) error {
 	}
 }
 
-// page reads the response of a server that does not stream.
+// The method `page` reads the response of a server that does not stream.
 func (r *reader) page(body io.Reader) error {
 	limit := cmp.Or(r.c.MaxBytes, defaultMaxBytes) + 2*pageSize
 	data, err := io.ReadAll(io.LimitReader(body, int64(limit)+1))

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// feed reads the events of one source for all streams of the source. Each event is read, encoded and timed once, not once per client. A stream
-// takes one chunk after the other. Streams that have fallen behind the kept chunks share segments of the older events. A handler with Redact has
-// a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
+// A feed reads the events of one source for all streams of the source. It reads and encodes each event once, not once for each stream, and all its
+// streams share one timer. A stream takes one chunk after the other. Streams that have fallen behind the kept chunks share segments of the older
+// events. A handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
 //
 // When the open chunk is full, the feed stops reading until a stream takes the chunk. So while all clients stall, the feed reads no events.
 type feed struct {
@@ -57,14 +57,14 @@ const (
 	keptChunks, keptBytes = 8, 2 * 8 * fullChunk
 )
 
-// feeds holds the feed of each source with streams.
+// The type `feeds` holds a feed for each source that has streams.
 type feeds struct {
 	mu       sync.Mutex
 	bySource map[Source]*feed
 }
 
-// join returns a feed of a source for one more stream. When the stream ends, it calls leave. A new feed begins after the given event. If h redacts
-// events, or the source is not comparable, the stream gets its own feed.
+// The method `join` returns a feed of a source for one more stream. When the stream ends, it calls leave. A new feed begins after the given event. If
+// h redacts events, or the source is not comparable, the stream gets its own feed.
 func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {
 		own := h
@@ -100,7 +100,7 @@ func (fs *feeds) leave(src Source, f *feed) {
 	}
 }
 
-// newFeed starts to read a source. h encodes the events; nil means that the stream encodes them.
+// newFeed starts to read a source. The Handler h encodes the events; if h is nil, the stream encodes them.
 func newFeed(src Source, after uint64, h *Handler) *feed {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feed{
@@ -113,27 +113,27 @@ func newFeed(src Source, after uint64, h *Handler) *feed {
 	return f
 }
 
-// close stops the goroutine that reads the source, and waits for it.
+// The method `close` stops the goroutine that reads the source, and waits for it.
 func (f *feed) close() {
 	f.stop()
 	<-f.done
 	f.due.Stop()
 }
 
-// over reports whether the feed has ended. A new stream must not join such a feed, since the stream could miss events of the source.
+// The method `over` reports whether the feed has ended. A new stream must not join such a feed, since the stream could miss events of the source.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// read runs on the feed's goroutine. It ends when the source or ctx ends.
+// The method `read` runs on the feed's goroutine. It ends when the source or ctx ends.
 func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	defer close(f.done)
 	f.end(f.pass(ctx, src, after))
 }
 
-// pass adds the events of a source to the feed. It returns the error that ended the events.
+// The method `pass` adds the events of a source to the feed. It returns the error that ended the events.
 func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	defer contain(&err) // a panic on this goroutine would crash the process
 	for e, failed := range src.Events(ctx, after) {
@@ -151,8 +151,8 @@ func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	return nil
 }
 
-// add waits for room in the open chunk. Then it appends the event or, if the feed encodes events, the event's frame. It returns false if ctx has
-// ended.
+// The method `add` waits for room in the open chunk. Then it appends the event or, if the feed encodes events, the event's frame. It returns false if
+// ctx has ended.
 func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +196,8 @@ func (f *feed) announce() {
 	f.changed = make(chan struct{})
 }
 
-// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late: a stream may already have taken the chunk for which it was set.
+// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late: a stream may already have taken the chunk for which the timer
+// was set.
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,7 +206,7 @@ func (f *feed) mayBeTaken() {
 	}
 }
 
-// end records that the feed gets no further events.
+// The method `end` records that the feed gets no further events.
 func (f *feed) end(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,7 +214,8 @@ func (f *feed) end(err error) {
 	f.announce()
 }
 
-// next is the next action of a stream that has read up to some event. Exactly one of chunk, behind, wait and ended is set.
+// The type `next` describes the next action of a stream that has read the events up to some event. Exactly one of chunk, behind, wait and ended is
+// set.
 type next struct {
 	chunk  *chunk          // the next events
 	upTo   uint64          // if behind is set: the id of the event up to which the stream must catch up
@@ -247,7 +249,8 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// take appends the open chunk to f.chunks, from which streams read. It drops the oldest chunks beyond keptChunks and keptBytes. The caller holds f.mu.
+// The method `take` appends the open chunk to f.chunks, from which streams read. It drops the oldest chunks beyond keptChunks and keptBytes. The
+// caller holds f.mu.
 func (f *feed) take() {
 	kept, first := f.open.size(), len(f.chunks) // first will be the index of the oldest chunk to keep
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {

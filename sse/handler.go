@@ -27,12 +27,11 @@ import (
 // Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them. So middleware that wraps the
 // ResponseWriter should have an Unwrap method.
 type Handler struct {
-	// Find returns the run for a request; see [Fixed]. If it returns an error, the response is 404, or the status of a
-	// [*StatusError]. If the run is suspended and its log has ended, the handler calls Find repeatedly to get the run that
-	// continues it.
+	// Find returns the run for a request; see [Fixed]. If it returns an error, the status of the response is 404 or, for a [*StatusError], its Code
+	// (400 to 599). If the run is suspended and its log has ended, the handler calls Find repeatedly to get the Source with which the run continues.
 	Find func(*http.Request) (Source, error)
-	// Authorize is called first, once for each request. If Authorize returns nil, the request passes. If Authorize returns an error, the response is
-	// 403, or the status of a [*StatusError]. Without Authorize every client that reaches the handler may read.
+	// Authorize is called first, once for each request. If Authorize returns nil, the request passes. If Authorize returns an error, the status of
+	// the response is 403 or, for a [*StatusError], its Code (400 to 599). Without Authorize every client that reaches the handler may read.
 	Authorize func(*http.Request) error
 	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see. If it returns false, the
 	// event is withheld, and the client gets only its id. Redact must not change values to which the payload refers, since other streams share them.
@@ -142,11 +141,11 @@ func cursorOf(r *http.Request) (cursor, error) {
 	return cursor{after: n, header: true}, nil
 }
 
-// readable returns the error that reading after the cursor would return, if the handler can know this error without waiting.
+// The function `readable` returns the error that reading after the cursor would return, if the handler can know this error without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is no event to read: either no event has happened yet, or the run keeps no events. A call with an ended context returns at once, and
-		// its error matches event.ErrNoLog in the second case.
+		// There is no event to read: either no event has happened yet, or the run keeps no events. To find out which, readable calls Events with an
+		// ended context: this call returns at once, and its error matches event.ErrNoLog if the run keeps no events.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -168,7 +167,7 @@ func readable(src Source, after, first, last uint64) error {
 	return nil
 }
 
-// key returns the key of the request, for MaxStreamsPerKey.
+// The method `key` returns the key of the request, for MaxStreamsPerKey.
 func (h *Handler) key(r *http.Request) string {
 	if h.Key != nil {
 		return h.Key(r)
@@ -186,7 +185,7 @@ func wantsPage(r *http.Request) bool {
 	return strings.Contains(accept, jsonType) && !strings.Contains(accept, streamType)
 }
 
-// gone is the body of a response with status 410.
+// The type `gone` is the body of a response with status 410.
 type gone struct {
 	Error string `json:"error"`
 	After uint64 `json:"after"`
@@ -224,7 +223,7 @@ type slots struct {
 	byKey map[string]int
 }
 
-// take counts one more stream until release is called. ok is false if the stream would exceed a bound.
+// The method `take` counts one more stream until release is called. The result ok is false if the stream would exceed a bound.
 func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
 	key := ""
 	if h.MaxStreamsPerKey > 0 {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// page is the response to a client that does not stream.
+// The type `page` is the response to a client that does not stream.
 type page struct {
 	Events      []json.RawMessage `json:"events"`
 	LastEventID uint64            `json:"lastEventId"`
@@ -17,7 +17,7 @@ type page struct {
 // pageSize is the number of bytes of events after which a page is full.
 const pageSize = 1 << 18
 
-// page responds with the events after a cursor.
+// The method `page` responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
 	ended := src.Status().Terminal() // read before the range, so that the range is final if the status is terminal

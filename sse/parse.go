@@ -79,7 +79,7 @@ func (p *parser) next() (message, error) {
 	}
 }
 
-// maxRetry bounds the wait that a server can demand from a client.
+// maxRetry is the longest wait that a server can demand from a client.
 const maxRetry = time.Hour
 
 // parseRetry reads the value of a retry field: ASCII digits only.

@@ -45,7 +45,7 @@ type delta struct {
 	event uint64
 }
 
-// message handles one block of a stream.
+// The method `message` handles one block of a stream.
 func (r *reader) message(m message) error {
 	if m.event == string(event.Heartbeat) {
 		return r.heartbeat(m.data)
@@ -67,7 +67,7 @@ func (r *reader) message(m message) error {
 	return r.event(e)
 }
 
-// heartbeat handles a heartbeat, which contains the id of the last event before it.
+// The method `heartbeat` handles a heartbeat, which contains the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e event.Event
 	if err := e.UnmarshalJSON(data); err != nil {
@@ -92,7 +92,7 @@ func (r *reader) withheldEvent(id uint64) error {
 	return nil
 }
 
-// event handles one event of the run's log.
+// The method `event` handles one event of the run's log.
 func (r *reader) event(e event.Event) error {
 	if err := r.sameRun(e.RunID); err != nil {
 		return err
@@ -126,7 +126,8 @@ func (r *reader) event(e event.Event) error {
 
 func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
 
-// delta drops duplicate deltas of a node. It also detects gaps between the deltas of a node, even if the ids of the events have no gap.
+// The method `delta` reports whether a delta of a node is fresh. A delta that is not fresh is a duplicate, and the reader drops it. The method also
+// detects gaps between the deltas of a node, even if the ids of the events have no gap.
 func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	node := cmp.Or(e.Path, e.Node)
 	was, known := r.deltas[node]
@@ -140,8 +141,8 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost returns the error with which the reader closes the connection. The next connection should deliver the missing events. If it does not, the
-// error is final.
+// The method `lost` returns the error with which the reader closes the connection. The next connection should deliver the missing events. If it does
+// not, the error is final.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)

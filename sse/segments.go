@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// segments holds the frames of events that a feed no longer keeps, for streams that are behind. A segment is read and encoded by the first stream
-// that needs it. Other streams wait until the segment is encoded. When no stream is behind, all segments are dropped.
+// The type `segments` holds the frames of events that a feed no longer keeps, for streams that are behind. A segment is read and encoded by the first
+// stream that needs it. Other streams wait until the segment is encoded. When no stream is behind, all segments are dropped.
 type segments struct {
 	mu      sync.Mutex
 	behind  int // the number of streams that are behind
@@ -15,9 +15,9 @@ type segments struct {
 	bytes   int        // the size of the kept segments
 }
 
-// segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents. It ends earlier if its
-// frames have fullChunk bytes, or if the stream that encodes it needs no later events. So streams that began at different positions soon need the
-// same segments.
+// A segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents, so streams that
+// began at different positions soon need the same segments. It ends earlier if its frames have fullChunk bytes, or if the stream that encodes it
+// needs no later events.
 type segment struct {
 	after, last uint64
 	frames      []byte
@@ -47,7 +47,7 @@ func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	return g, true
 }
 
-// done wakes the streams that wait for a segment. If encoding has failed, one of these streams encodes the segment.
+// The method `done` wakes the streams that wait for a segment. If encoding has failed, one of these streams encodes the segment.
 func (ss *segments) done(g *segment, encoded bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	return nil
 }
 
-// encode encodes a segment and writes it. It continues with the following segments up to the event upTo. It returns earlier if another stream encodes
-// the next segment.
+// The method `encode` encodes a segment and writes it. It continues with the following segments up to the event upTo. It returns earlier if another
+// stream encodes the next segment.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {

@@ -54,10 +54,10 @@
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
-// The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's state from the
-// host, not from events, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has
-// closed itself should request the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run gets the same
-// response, since a crash has lost the last events that the client saw, see [event.Recovery].
+// The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's state from the host,
+// not from events, and continues with afterEventId = first - 1. An EventSource does not show the status. So a page whose EventSource has closed
+// itself must find out the status: it requests the same URL with fetch and Accept: application/json. A cursor beyond the last event of a running run
+// gets the same response, since a crash has lost the last events that the client saw, see [event.Recovery].
 //
 // # Without streaming
 //
