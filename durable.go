@@ -22,15 +22,15 @@ import (
 //
 // The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
-// run. The outbox is bounded: while it is full, attempts wait before they end, see the type `room`. The start of a node is in the same transaction as
-// the completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
-// its events are hidden, and an attempt that it starts does not call its step. Likewise, until then, a condition or trigger that the transaction
-// makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change only
-// when it is durable. Status, Node and Counts show the state in memory.
+// run. The size of the outbox is limited: while it is full, attempts wait before they end, see the type `room`. If a node begins as soon as it is
+// ready, its start is in the same transaction as the completion that made it ready. The longer a write takes, the more changes the next transaction
+// contains. Four things happen only when a transaction has been written: its events are shown, the attempts that it starts call their steps, the
+// conditions and triggers that it makes ready are queued, and the results of the nested runs that it ends are evaluated. Steps and readers of events
+// see a change only when it is durable. Status, Node and Counts show the state in memory.
 //
 // A run and all runs nested in it, together called a tree, share one durable. The store's keys for nodes inside composites are paths, see
-// Run.key. A composite's record contains all data of its nested run. The start of a composite is stored in its record and not as an attempt,
-// since the composite continues after a crash.
+// Run.key. A composite's record contains the data of its nested run, except the nodes, the list of a map and the collected outputs of a loop, which
+// have records of their own. The start of a composite is stored in its record and not as an attempt, since the composite continues after a crash.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
@@ -48,9 +48,9 @@ type durable struct {
 	open        map[place]int32        // attempts whose start is recorded and whose end is not
 	endHold     func()                 // stops the renewals of holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // whether the lease has been released, or is being released, because the run is over and everything is written
+	given       bool                   // whether the lease has been released, or is being released, see releaseLease
 	lost        *lost                  // not nil if the run was left because its store did not answer
-	stored      map[place]storedStatus // by place: the statuses of nodes in the store, without the nodes that have ended there
+	stored      map[place]storedStatus // by place of a node: its status in the store; only for nodes that have not ended in the store
 	written     bool                   // whether a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store fails
@@ -153,7 +153,7 @@ type pendingNode struct {
 	ended    int32 // with nodeReturned: the number of the ended attempt if an earlier transaction contains its start, otherwise 0
 	starts   int32 // the number of attempts that begin; it is above one only if earlier attempts were abandoned while the store was busy
 	attempt  int32 // the number of the last attempt that begins
-	before   int32 // with nodeBegan: the number of attempts in the store
+	before   int32 // with nodeBegan: the number of the node's attempts in the store
 	resolved int   // the number of predecessors that became terminal
 
 	text json.RawMessage // the output of the node as the codec encoded it; nil if the committer must call the codec
@@ -365,8 +365,8 @@ func (storedLife) mayTake(r *Run, now int64) bool {
 	return !r.holdsBack()
 }
 
-// The method `begun` puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step
-// once the start is written.
+// The method `begun` puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step once the start is
+// written. If recordsStart returns false, nothing is written, and the worker need not wait.
 func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	r, ref := step.run, step.ref
 	if !r.recordsStart(ref) {
@@ -394,8 +394,8 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 // errNotCalled is the error of an attempt that was stopped while its start was being written.
 var errNotCalled = errors.New("stopped before its step was called")
 
-// awaitRecord waits until the start of the attempt is durable, and then starts its timeout. If the result has an error, the step must not be
-// called, because the store has failed, the lease has expired, or the attempt was stopped.
+// awaitRecord waits until the start of the attempt is written, and then starts the timeout of the attempt. If the result has an error, the step must
+// not be called, because the store has failed, the lease has expired, or the attempt was stopped.
 func (w *worker) awaitRecord() attemptResult {
 	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
@@ -597,7 +597,7 @@ func (r *Run) renew() {
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
 	case r.stage == stagePending && (errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !now.Before(d.expires)):
-		// The first write of the run will fail with the same error.
+		// Nothing needs to be done: the first write of the run will fail with the same error.
 	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
@@ -635,8 +635,8 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
-// createUnbegun stores a run that was left before it began, so that another process can begin it. It does nothing if the store already has a
-// record of the run. The caller does not hold the run's lock.
+// createUnbegun stores a run that was left before it began, so that another process can begin it. It does nothing if the run was not left, if the
+// store already has a record of the run, or if the store is not a [store.Admin]. The caller does not hold the run's lock.
 func (r *Run) createUnbegun() error {
 	d := r.durable
 	admin, ok := d.store.(store.Admin)
@@ -658,7 +658,7 @@ func (r *Run) createUnbegun() error {
 	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
 }
 
-// room is the space that the end of an attempt needs in a transaction, or the bound on this space.
+// room is space in a transaction: the space that the end of an attempt needs, or the most that a whole transaction may have.
 type room struct {
 	rows  int // rows of nodes
 	bytes int // bytes of values
@@ -829,8 +829,8 @@ func (r *Run) letGo() (more bool) {
 
 // inTurn returns the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
 // changes by which the first ones became ready, and drops the changes of the others. The store does not need these changes, since the start of the
-// run implies that its roots are ready. The change of a root is written, and gets its event, when the root begins. So the first transaction of a run
-// does not grow with the number of roots.
+// run implies that its roots are ready. A dropped change is recorded, and gets its event, when its root begins, see tellRoot. So the first
+// transaction of a run does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()
@@ -879,7 +879,7 @@ func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a root without a stored record became ready by the change.
+// isFreshRoot reports whether the change made a root ready, and the root has no stored record yet.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil
