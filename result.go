@@ -47,7 +47,8 @@ type Result struct {
 	//   - the warnings of [Plan.Warnings] except warnings about triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
 	//   - unknown triggers, and triggers that lead to a node but not to one of its predecessors;
-	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
+	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]);
+	//   - a bug of this module that the run has noticed.
 	Warnings []error
 	// Abandoned are the ids of abandoned nodes, or the paths of abandoned nodes in composites. The step of such a node ignored the end of its
 	// context. Or a guard, a merge or the test of the node did not return when the node was stopped or the run was left. The goroutines of these

@@ -116,7 +116,7 @@ type runNest struct {
 type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
 	keys       string         // the prefix of these nodes' keys in the store, see key
-	within     *Step          // the attempt of the composite that the run is a part of
+	within     *Step          // the attempt of a composite; the run is a part of this attempt
 	remaining  int64          // the duration of the longest path of nodes that follow the composite, in the runs around this run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, or CauseNone
 	seen       *sights        // for a memoized composite: the inputs from outside that the nodes inside read; otherwise nil
@@ -169,7 +169,7 @@ const (
 	stageOver                      // the run is concluded, and its goroutines have returned
 )
 
-// concluded reports whether the run has a verdict. The caller holds the run's lock.
+// The method `concluded` reports whether the run has a verdict. The caller holds the run's lock.
 func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 
 // runOutcome contains what is known about the end of a run.
@@ -200,7 +200,7 @@ type remarks struct {
 	holders         map[any][]place   // in the outermost run: maps each resource to its holders that Why has found
 }
 
-// remarked returns the remarks for reading.
+// The method `remarked` returns the remarks for reading.
 func (o *runOutcome) remarked() remarks {
 	if o.remarks == nil {
 		return remarks{}
@@ -208,7 +208,7 @@ func (o *runOutcome) remarked() remarks {
 	return *o.remarks
 }
 
-// remark returns the remarks for writing. If there are none, remark creates them.
+// The method `remark` returns the remarks for writing. It creates them if there are none.
 func (o *runOutcome) remark() *remarks {
 	if o.remarks == nil {
 		o.remarks = &remarks{}
@@ -350,7 +350,7 @@ func (r *Run) initState() {
 // callerGone is the cause with which a run is stopped if a method of the caller's context calls Goexit.
 var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
-// open performs the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
+// The method `open` performs the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
@@ -429,8 +429,8 @@ func (r *Run) keepBound(deadline time.Time) {
 	r.rare().bound = cmp.Or(int64(deadline.Sub(r.start)), -1) // zero means never
 }
 
-// now returns the time of the run's clock: nanoseconds since its start, monotonic. In a run that a Coordinator drives, the Coordinator sets the
-// clock.
+// The method `now` returns the time of the run's clock, in nanoseconds since the run's start. This time never decreases. In a run that a Coordinator
+// drives, the Coordinator sets the clock.
 func (r *Run) now() int64 {
 	if r.manual != nil {
 		return r.manual.clock.Load()
@@ -502,7 +502,8 @@ func (r *Run) dismiss() {
 	}
 }
 
-// conclude concludes the run if every node is terminal. After the last worker and the last callback have ended, Wait can return.
+// conclude concludes the run if every node is terminal. If the run is concluded, and its last worker and its last callback have ended, conclude lets
+// Wait return.
 func (r *Run) conclude(now int64) {
 	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
@@ -629,7 +630,7 @@ func (r *Run) ID() string {
 // Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events then.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// minSinkGrace is the least grace for sinks, so that fast sinks work even with a CancelGrace near zero.
+// A run waits for its sinks for CancelGrace, but at least for minSinkGrace. So fast sinks get all events even if CancelGrace is near zero.
 const minSinkGrace = time.Second
 
 // Wait waits for the end of the run and returns the results that Execute returns. It may be called any number of times. If a [Coordinator] drives the
@@ -703,7 +704,7 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	return r.st.Status(ref), true
 }
 
-// outermost returns the outermost run around this run. For a run that is not nested, this is the run itself.
+// The method `outermost` returns the outermost run around this run. For a run that is not nested, this is the run itself.
 func (r *Run) outermost() *Run {
 	if r.outer == nil {
 		return r
@@ -727,8 +728,8 @@ func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
 // record is the data that a run keeps about every node. It is written under the run's lock. After the node is terminal, it is written only if a
-// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. But guards and
-// merges of a durable run, which may run before the node's end is stored, must take the lock.
+// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. But a guard or a merge
+// of a durable run must take the lock, since it may read the record of a predecessor whose end is not stored yet.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
 	value    any   // the output of a completed node, or the error of a failed node
@@ -881,7 +882,7 @@ func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 // value.
 type texts struct{ info, saved, signal json.RawMessage }
 
-// known returns *t, or empty texts if t is nil.
+// The method `known` returns *t, or empty texts if t is nil.
 func (t *texts) known() texts {
 	if t == nil {
 		return texts{}

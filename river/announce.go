@@ -23,11 +23,11 @@ const (
 )
 
 // Start starts the client of River. Until the client has stopped, this process announces to the store that it performs the runs of the Workflows. So
-// [store.Unclaimable], the inspector and [kahn.Runner.Serve] can tell which queues have a live process. If a program calls client.Start itself, the
-// client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails,
-// Start stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns
-// matches [machine.ErrBadValue] if the client is nil or the Performer is not registered. It matches [store.ErrOwnerInUse] if another running
-// Performer of this process has the same lease owner, see [kahn.Lease].
+// [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program calls client.Start itself, the
+// client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails, Start
+// stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns matches
+// [machine.ErrBadValue] if the client is nil or the Performer is not registered. It matches [store.ErrOwnerInUse] if another running Performer of
+// this process has the same lease owner, see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
@@ -65,7 +65,7 @@ type owner struct {
 	name             string
 }
 
-// owners holds the owner of each Performer of this process that has started and not stopped.
+// The variable owners holds the lease owners of the Performers that have started, and not stopped, in this process.
 var owners = struct {
 	sync.Mutex
 	of map[owner]bool

@@ -91,8 +91,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. A run that was left while it was running,
-// or that was adopted, continues at once, whatever it waits for.
+// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. It does nothing for other runs. A run that
+// was left while it was running, or that was adopted, continues at once, whatever it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {
@@ -105,8 +105,8 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	return c.enqueue(ctx, tx, r, at)
 }
 
-// Wake makes a waiting run continue: it inserts the job of the run, or makes a scheduled job of the run begin at once. It does nothing for a
-// running run, or for a run that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not stored.
+// Wake makes a waiting run continue: it inserts the job of the run, or makes a scheduled job of the run begin at once. It does nothing if the run's
+// job is running, or if the run has ended and no redrive waits. The error matches [store.ErrUnknownRun] if the run is not stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }

@@ -39,10 +39,9 @@
 //
 // # Faults
 //
-// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and the job is completed even if
-// the run fails. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back
-// fails. River's retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job
-// inserts another one.
+// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone. The job is completed even if the run fails. A
+// job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's retry policy
+// applies then. After 25 failures River discards the job; then the process that looks for runs without a job inserts another one.
 //
 // A process that dies, or hangs, leaves a job in the state running. The lease of the job's run runs out after 30 s, or after the time that
 // [kahn.Lease] sets. Every few seconds one process looks for running jobs whose runs have no lease any more. It discards each of these jobs, and

@@ -30,10 +30,10 @@ func argsOf(run string) RunArgs { return RunArgs{Run: run, Key: digest(run)} }
 // PriorityLabel is the name of the label that has the priority of a run's jobs.
 const PriorityLabel = "river.priority"
 
-// live are the states of a job that has not ended.
+// The variable `live` contains the states of a job that has not ended.
 var live = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
 
-// maxReadable is how many characters of a workflow's name are in the name of its queue. A queue's name has at most 64 characters.
+// maxReadable is the maximum number of characters of a workflow's name in the name of its queue. A queue's name has at most 64 characters.
 const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")

@@ -19,8 +19,8 @@ import (
 const (
 	// leasedPause is how long a job pauses if another process performs its run, or if the store fails. Then the job tries again.
 	leasedPause = 2 * time.Second
-	// giveBackTimeout bounds the transaction that gives back the job of a run. When it has passed, the job fails, and River tries the job again. It also
-	// bounds the transaction that posts the reply of a step.
+	// giveBackTimeout is how long the transaction that gives back the job of a run may take. When this time has passed, the job fails, and River
+	// tries the job again. It is also how long the transaction that posts the reply of a step may take.
 	giveBackTimeout = 15 * time.Second
 	// schedulerInterval is how often River looks for due jobs. A run keeps its job during a wait that is shorter than this.
 	schedulerInterval = 5 * time.Second

@@ -119,7 +119,7 @@ type place struct {
 // atWork are the statuses of runs that may wait for the reply of a job.
 var atWork = []string{"suspended", "running"}
 
-// newest returns the place before the newest run of a status, where a search of this status begins.
+// The function `newest` returns the place before the newest run of a status. A search of this status begins there.
 func newest(status int) place {
 	return place{status: status, created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
@@ -189,7 +189,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 	return len(runs), err
 }
 
-// recoverStrays inserts jobs for runs that have none.
+// recoverStrays inserts jobs for runs that have none, and moves jobs into the queues of their runs' plans.
 func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var runs []string
 	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.jobs(), c.stored("runs"), uniqueKey, queueHash), []any{recoverBatch}, func(row pgx.CollectableRow) error {

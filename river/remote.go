@@ -54,11 +54,13 @@ const (
 	defaultLostAfter = 30 * time.Second
 	// mostLosses is the number of lost processes after which an attempt fails.
 	mostLosses = 3
-	// sent is the prefix of the tokens under which nodes wait for the replies of their jobs. Step also saves the token as the node's state.
+	// The constant `sent` is the prefix of the tokens under which nodes wait for the replies of their jobs. Step also saves the token as the node's
+	// state.
 	sent = "kahn_step "
 )
 
-// Step sends an attempt, and returns the reply when it has come. It must be called in a run that a Performer performs.
+// Step sends an attempt and suspends the node. When the reply has come, the run calls Step again, and Step returns the reply. It must be called in a
+// run that a Performer performs.
 func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
 		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not between 0 and %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))

@@ -134,7 +134,7 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 	return reply, nil
 }
 
-// attempt is an attempt that a job performs.
+// The type `attempt` is an attempt that a job performs.
 type attempt struct {
 	job    *river.Job[stepArgs]
 	client Client
@@ -143,12 +143,12 @@ type attempt struct {
 }
 
 const (
-	// awaitStart is how long a job waits until the run has stored that it waits for the job's reply.
+	// The run may not have stored yet that it waits for the job's reply. awaitStart is how long the job waits for that.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
 	// answerPause is the pause before a reply is posted again.
 	answerPause = time.Second
-	// beats is the number of heartbeats in LostAfter.
+	// beats is the number of heartbeats that a process sends during the time LostAfter.
 	beats = 5
 )
 
@@ -200,7 +200,7 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// beat sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run no longer waits for the
+// The method `beat` sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run no longer waits for the
 // attempt and will not wait for it again.
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
 	a := &x.job.Args
@@ -220,7 +220,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 }
 
 // The method `answer` completes the job and posts the reply, in one transaction. If the transaction fails, `answer` repeats it, so that the reply is
-// not lost. It gives up when the run no longer waits for the reply, or when the client of River stops.
+// not lost. If the store rejects the value of the reply, `answer` posts this error instead. It gives up when the run no longer waits for the reply,
+// or when the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
