@@ -82,7 +82,7 @@ const (
 	claimDone
 )
 
-// limits returns the pool with the limits that the runs share.
+// The method `limits` returns the pool with the limits that the runs share.
 func (rn *Runner) limits() (*pool, error) {
 	rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
 	return rn.pool, rn.badPool
@@ -123,7 +123,7 @@ func (rn *Runner) makePool() (*pool, error) {
 	return p, nil
 }
 
-// setup sets the fields of x that say which limits a run shares with other runs.
+// The method `setup` sets the fields of x that say which limits a run shares with other runs.
 func (p *pool) setup(x *machine.SlotSetup, of *Plan) {
 	x.Pool, x.PoolsKeys, x.PoolsAll = &p.mu, p.boundsKeys(), p.whole != nil
 	if p.groups != nil {
@@ -141,7 +141,7 @@ func (p *pool) share(limit int, rate Rate) *share {
 
 func (p *pool) now() int64 { return int64(time.Since(p.start)) }
 
-// key returns the share of a key, and counts one more run that may use the key.
+// The method `key` returns the share of a key, and counts one more run that may use the key.
 func (p *pool) key(name string) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *pool) key(name string) *share {
 	return x
 }
 
-// sweep removes each key that no run uses, if the key's bucket is full and the key needs no more requests to the store.
+// The method `sweep` removes each key that no run uses, if the key's bucket is full and the key needs no more requests to the store.
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
@@ -345,7 +345,8 @@ func (x *share) next() (c *claim) {
 	return c
 }
 
-// arm sets the timer for the first share in `awaited`, to the time when that share's next token is due. It stops the timer if `awaited` is empty.
+// The method `arm` sets the timer for the first share in `awaited`, to the time when that share's next token is due. It stops the timer if `awaited`
+// is empty.
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
@@ -428,7 +429,7 @@ func (p *pool) group(of *Plan, g int32) *share {
 	return p.groups[of.groups[g].Name]
 }
 
-// forget removes the stake of a run that leaves the pool.
+// The method `forget` removes the stake of a run that leaves the pool.
 func (x *share) forget(k *stake) {
 	last := len(x.stakes) - 1
 	x.stakes[k.index] = x.stakes[last]
@@ -455,8 +456,8 @@ func (k *stake) bound() Bound {
 	return b
 }
 
-// holders returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not report its runs, the list contains
-// the name of the process. The caller holds pool.mu.
+// The method `holders` returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not report its runs, the list
+// contains the name of the process. The caller holds pool.mu.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
 		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {
@@ -491,7 +492,7 @@ func (r *Run) join(lines *machine.Slots, x *share) {
 	x.pool.mu.Unlock()
 }
 
-// claimed is called when it is the turn of a claim. It lets the run's nodes contend for the slot. The caller holds the run's lock.
+// The method `claimed` is called when it is the turn of a claim. It lets the run's nodes contend for the slot. The caller holds the run's lock.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -556,7 +557,7 @@ func (r *Run) leavePool() {
 	}
 }
 
-// drop ends the stake of a nested run. The caller holds the lock of the pool.
+// The method `drop` ends the stake of a nested run. The caller holds the lock of the pool.
 func (s *stakes) drop(k *stake) {
 	last := s.all[len(s.all)-1]
 	s.all[k.place], last.place = last, k.place

@@ -93,7 +93,7 @@ type granter struct {
 	reportAt  int   // the number of failures at which the next report is made
 }
 
-// far contains what this process has and needs of a limit that several processes share.
+// The type `far` contains what this process has and needs of a limit that several processes share.
 type far struct {
 	due.Entry // the limit's entry in the granter's queue
 	granter   *granter
@@ -207,8 +207,8 @@ func (g *granter) bounds(keys bool) bool {
 // longer than maxGrantText, limitName replaces it by its digest.
 const maxGrantText = 200
 
-// extend connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such bound,
-// extend does nothing.
+// The method `extend` connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such
+// bound, extend does nothing.
 func (g *granter) extend(x *share, key string) {
 	switch {
 	case !g.bounds(key != ""):
@@ -273,8 +273,8 @@ func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
 
-// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and takes no
-// tokens.
+// The method `take` records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and
+// takes no tokens.
 func (f *far) take(token bool) {
 	if f == nil {
 		return
@@ -292,7 +292,7 @@ func (f *far) putToken() {
 	}
 }
 
-// lacks reports whether claims wait only because this process has too few granted slots, or only because it has no granted token.
+// The method `lacks` reports whether claims wait only because this process has too few granted slots, or only because it has no granted token.
 func (f *far) lacks() (slots, tokens bool) {
 	x := f.share
 	waiting, taken := x.waiting[0].Len()+x.waiting[1].Len(), x.taken()
@@ -305,7 +305,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// note is called after the share or its grants have changed. It determines the time of the next request to the store.
+// The method `note` is called after the share or its grants have changed. It determines the time of the next request to the store.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -369,7 +369,7 @@ func (rn *Runner) giveBack(ctx context.Context) {
 	}
 }
 
-// work makes requests to the store until no more are needed.
+// The method `work` makes requests to the store until no more are needed.
 func (g *granter) work() {
 	over := false
 	defer func() {
@@ -396,8 +396,8 @@ func (g *granter) work() {
 	}
 }
 
-// collect returns the requests that are due now or soon. If there are none, it returns the time to wait. The result `done` is true if no more
-// requests are needed.
+// The method `collect` returns the requests that are due now or soon. If there are none, it returns the time to wait. The result `done` is true if no
+// more requests are needed.
 func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
 	p := g.pool
 	p.mu.Lock()
@@ -497,7 +497,7 @@ func (x *share) holding() (ids []string) {
 	return ids[:min(len(ids), grantRuns)]
 }
 
-// ask calls the store, without a lock, and applies its answers.
+// The method `ask` calls the store, without a lock, and applies its answers.
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
@@ -536,7 +536,7 @@ func (g *granter) countFailure(err error) bool {
 	return true
 }
 
-// report reports an error of the store to the host.
+// The method `report` reports an error of the store to the host.
 func (g *granter) report(err error) {
 	err = fmt.Errorf("%w: grants: %w", ErrStore, err)
 	tell := g.shared.OnError
@@ -548,8 +548,8 @@ func (g *granter) report(err error) {
 	}
 }
 
-// settle applies the store's answers or, if err is not nil, sets the time before which no request is made again. Then it calls back the runs whose
-// claims can be served now. The caller holds the pool's lock.
+// The method `settle` applies the store's answers or, if err is not nil, sets the time before which no request is made again. Then it calls back the
+// runs whose claims can be served now. The caller holds the pool's lock.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {
@@ -569,7 +569,7 @@ func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err 
 	}
 }
 
-// answered applies an answer of the store.
+// The method `answered` applies an answer of the store.
 func (f *far) answered(a *store.Granted, sent, now int64) {
 	f.granted, f.fair, f.until = a.Held, a.Fair, sent+int64(f.granter.shared.Lease)
 	f.tokens += a.Tokens

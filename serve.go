@@ -84,7 +84,8 @@ type Workflow struct {
 	MaxRuns int
 }
 
-// ErrUnclaimable is matched by the error about unended runs whose workflow and plan no live process performs: see [store.Unclaimable].
+// ErrUnclaimable is matched by the error that Serve reports about unended runs if no live process performs their workflow and plan: see
+// [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
@@ -188,8 +189,8 @@ func (rn *Runner) free(most int) int {
 	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
 }
 
-// serving is one call of Serve. Its loop runs on the caller's goroutine. For each run that it has begun, another goroutine waits for the end of
-// the run.
+// The type `serving` is the state of one call of Serve. Its loop runs on the caller's goroutine. For each run that it has begun, another goroutine
+// waits for the end of the run.
 type serving struct {
 	rn        *Runner
 	base      context.Context // the context of the runs
@@ -235,7 +236,7 @@ type workload struct {
 	now  atomic.Int64
 }
 
-// room returns the number of runs of the workflow that may begin now, at most `most`.
+// The method `room` returns the number of runs of the workflow that may begin now, at most `most`.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -301,7 +302,7 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	return v, nil
 }
 
-// unitless reports whether a time is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
+// The function `unitless` reports whether a time is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
 func unitless(d time.Duration) bool { return 0 < d && d < time.Millisecond }
 
 // tooShort returns the error for a time that is unitless.
@@ -309,7 +310,7 @@ func tooShort(name string, d time.Duration) error {
 	return fmt.Errorf("%w: Serve: %s %v is below 1 ms; is its unit missing?", ErrBadOption, name, d)
 }
 
-// add adds a version of a workflow.
+// The method `add` adds a version of a workflow.
 func (v *serving) add(w Workflow) error {
 	p, err := w.Graph.compiled()
 	if err != nil {
@@ -386,8 +387,8 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// turn performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It returns
-// how long the loop may wait. It reports an error to the host, and also returns it.
+// The method `turn` performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It
+// returns how long the loop may wait. It reports an error to the host, and also returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -484,7 +485,7 @@ func signalOnce(c chan struct{}) {
 	}
 }
 
-// announce registers the queues of this process in the store. The loop calls `announce` again after a third of the TTL.
+// The method `announce` registers the queues of this process in the store. The loop calls `announce` again after a third of the TTL.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -510,7 +511,7 @@ func (v *serving) announce(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// withdraw removes the queues that the method `announce` has registered.
+// The method `withdraw` removes the queues that the method `announce` has registered.
 func (v *serving) withdraw() {
 	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
 	defer cancel()
@@ -722,8 +723,8 @@ func (v *serving) start(runs []dueRun) (started int) {
 // errNotBegun is the result of a start whose goroutine ended because code of the host called Goexit.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. The parameter `failures` is the
-// number of the run's successive failures.
+// The method `perform` starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. The parameter `failures` is
+// the number of the run's successive failures.
 func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
@@ -770,8 +771,8 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet lists the errors of a start that are not reported. Most of them mean that another process was first, or that the clock of this process is
-// behind.
+// The list `quiet` contains the errors of a start that are not reported. Most of them mean that another process was first, or that the clock of this
+// process is behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // The method `begun` handles the result of a start.
@@ -844,7 +845,7 @@ func (v *serving) warn(q store.Queue, warning error) {
 	v.say("", q, fmt.Errorf("serve workflow %s, plan %s: warning: %w", quoteID(q.Workflow), quoteID(q.Plan), warning), "a served workflow has a warning")
 }
 
-// report passes the error to the host.
+// The method `report` passes the error to the host.
 func (v *serving) report(run string, q store.Queue, err error) {
 	switch {
 	case run != "":

@@ -37,8 +37,8 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 // ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
-// [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares each node's word with the words of the
-// node's predecessors.
+// [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares the state of each node with the states of
+// the node's predecessors.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -133,7 +133,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 
 func (r *Run) lastStatus(ref machine.Ref) Status { return r.State().Status(ref) }
 
-// reached returns the result of WaitFor for a status that ends the wait.
+// The method `reached` returns the result of WaitFor for a status that ends the wait.
 func (r *Run) reached(ref machine.Ref, status Status, want uint32) (Status, error) {
 	if want == 0 || want&(1<<status) != 0 {
 		return status, nil
@@ -266,8 +266,8 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits, at most for the grace, until the effects on the run's signals were notified of the end of the run. It returns the errors of the
-// effects.
+// The method `observed` waits, at most for the grace, until the effects on the run's signals were notified of the end of the run. It returns the
+// errors of the effects.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

@@ -285,8 +285,8 @@ type awaitedRun struct {
 	Attempt int32 `json:"attempt"` // the attempt of the node
 }
 
-// stored is a value of a snapshot. A snapshot that was taken in this process has the value itself, and a snapshot from a file has the encoded
-// value.
+// The type `stored` is a value of a snapshot. A snapshot that was taken in this process has the value itself, and a snapshot from a file has the
+// encoded value.
 type stored struct {
 	value any
 	raw   json.RawMessage

@@ -59,7 +59,7 @@ func (m RedriveMode) apply(c *config) error {
 	return nil
 }
 
-// redo determines how the nodes that run again are chosen.
+// The type `redo` determines how the nodes that run again are chosen.
 type redo struct {
 	// Strict is set for a fork and an adoption: a node in a composite runs again unless it completed, was skipped or was superseded.
 	Strict bool `json:"strict,omitempty"`
@@ -84,7 +84,7 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
 
-// again contains the nodes of one graph that run again.
+// The type `again` contains the nodes of one graph that run again.
 type again struct {
 	plan   *Plan                  // nil for an expanded node, since its graph is not known
 	runs   []bool                 // by Ref: whether the node begins again
@@ -672,8 +672,8 @@ func (a *again) forgets(path string) bool {
 	return false
 }
 
-// repair is a redrive that performs only compensations. It finds the nodes whose compensations have failed. It makes these compensations begin
-// again, or marks them as done by hand.
+// The type `repair` is a redrive that performs only compensations. It finds the nodes whose compensations have failed. It makes these compensations
+// begin again, or marks them as done by hand.
 type repair struct {
 	names  map[string]bool // the names of the nodes to repair; nil means all
 	hand   bool

@@ -15,7 +15,7 @@ import (
 // This file restores the nodes inside composites when a run continues: it matches them with the plan, and makes the nested runs again. It does
 // this level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
 
-// revive makes, at every depth, a Run for each nested run and each earlier iteration in the snapshot. It does not change r.
+// The method `revive` makes, at every depth, a Run for each nested run and each earlier iteration in the snapshot. It does not change r.
 func (h *held) revive(r *Run) {
 	h.run = r
 	for _, in := range h.inside {
@@ -152,7 +152,7 @@ func (h *held) judge() {
 	}
 }
 
-// install restores the records and words of the nodes, and of the nodes inside them. The caller holds the run's lock.
+// The method `install` restores the records and words of the nodes, and of the nodes inside them. The caller holds the run's lock.
 func (h *held) install() {
 	r := h.run
 	if r.recorder != nil {
@@ -247,7 +247,7 @@ func (h *held) beginInside() {
 	}
 }
 
-// rewind makes a loop continue at the beginning of the iteration `to`: an earlier iteration, or the current one.
+// The method `rewind` makes a loop continue at the beginning of the iteration `to`: an earlier iteration, or the current one.
 func (in *insideState) rewind(to int) {
 	if to < in.Iteration {
 		if in.Previous = nil; to > 1 {
@@ -771,7 +771,7 @@ func (k keptNodes) name(name string, x *keptNode) {
 	}
 }
 
-// refusal returns an error if the node cannot accept a signal.
+// The method `refusal` returns an error if the node cannot accept a signal.
 func (k *keptNode) refusal(name string) error {
 	switch {
 	case k.answered:

@@ -352,7 +352,7 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// invalidate logs the nodes that run again, first the nodes of outer runs.
+// The method `invalidate` logs the nodes that run again, first the nodes of outer runs.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -504,7 +504,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 }
 
-// held contains the nodes of one run in a snapshot, matched with the run's plan.
+// The type `held` contains the nodes of one run in a snapshot, matched with the run's plan.
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
@@ -740,7 +740,7 @@ func (h *held) continueWaits(now int64) {
 	}
 }
 
-// overdue is a deadline that passed before the run was continued.
+// The type `overdue` is a deadline that passed before the run was continued.
 type overdue struct {
 	run  *Run
 	ref  machine.Ref // noRef for the whole run
@@ -849,7 +849,7 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-// deliver delivers signals, and adds warnings about refused ones.
+// The method `deliver` delivers signals, and adds warnings about refused ones.
 func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {

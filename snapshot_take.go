@@ -484,8 +484,8 @@ type handled struct {
 
 type handledNodes []handled
 
-// refusal returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled. It returns nil if the list is
-// empty.
+// The method `refusal` returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled. It returns nil if the
+// list is empty.
 func (list handledNodes) refusal() error {
 	if len(list) == 0 {
 		return nil
@@ -680,8 +680,8 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 	return caught, taken
 }
 
-// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, `union` does not copy: it returns one of
-// the lists, so that nodes of one branch share a list.
+// The function `union` returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, `union` does not copy: it
+// returns one of the lists, so that nodes of one branch share a list.
 func union(a, b []machine.Ref) []machine.Ref {
 	switch {
 	case len(a) == 0:

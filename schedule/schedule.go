@@ -89,7 +89,7 @@ const (
 	noneLate = time.Minute
 )
 
-// written is the JSON form of a schedule's definition, as the store keeps it.
+// The type `written` is the JSON form of a schedule's definition, as the store keeps it.
 type written struct {
 	Workflow         string            `json:"workflow"`
 	Cron             string            `json:"cron,omitempty"`
@@ -295,7 +295,7 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 	return n
 }
 
-// inputs returns the inputs of the run of a tick, or the error of Inputs.
+// The method `inputs` returns the inputs of the run of a tick, or the error of Inputs.
 func (r *rule) inputs(g *kahn.Graph, tick time.Time) (all map[string]any, err error) {
 	all = map[string]any{}
 	if declares(g, definition.InputTick) {
@@ -312,7 +312,7 @@ func (r *rule) inputs(g *kahn.Graph, tick time.Time) (all map[string]any, err er
 	return all, err
 }
 
-// prepare returns the run of a tick. It returns an error if the graph does not take the inputs.
+// The method `prepare` returns the run of a tick. It returns an error if the graph does not take the inputs.
 func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, labels map[string]string, inputs map[string]any) (store.NewRun, error) {
 	all := append(append([]kahn.Option{}, options...), w.Options...)
 	all = append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))
@@ -325,7 +325,7 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 	return kahn.Prepare(w.Graph, all...)
 }
 
-// check returns an error if the graph does not take the inputs of the next tick. It returns nil if Inputs fails, since a later call may
+// The method `check` returns an error if the graph does not take the inputs of the next tick. It returns nil if Inputs fails, since a later call may
 // succeed.
 func (r *rule) check(w *kahn.Workflow, options []kahn.Option) error {
 	tick := r.times.Next(time.Now())
@@ -339,12 +339,12 @@ func (r *rule) check(w *kahn.Workflow, options []kahn.Option) error {
 	return nil
 }
 
-// contain calls a function of the host, and returns its panic as an error.
+// The function `contain` calls a function of the host, and returns its panic as an error.
 func contain(f func() error) error {
 	return foreign.Contain(f, func(v any) error { return foreign.NewPanicError(v) })
 }
 
-// declares reports whether a graph accepts an input.
+// The function `declares` reports whether a graph accepts an input.
 func declares(g *kahn.Graph, name string) bool {
 	for i := range g.Inputs {
 		if g.Inputs[i].Name == name {

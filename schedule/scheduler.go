@@ -29,7 +29,7 @@ type Scheduler struct {
 	late  map[string]bool
 }
 
-// owned is a schedule of this process.
+// The type `owned` is a schedule that this process serves.
 type owned struct {
 	*rule
 	data []byte
@@ -101,8 +101,8 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 	return s.runner.Serve(ctx, s.service)
 }
 
-// change reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run. It starts over
-// if another process has changed the row meanwhile. The result `write` of f is false if there is nothing to write.
+// The method `change` reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run.
+// It starts over if another process has changed the row meanwhile. The result `write` of f is false if there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
 		list, now, err := s.store.Schedules(ctx, name)
@@ -138,7 +138,7 @@ func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 // The function `taken` reports whether a store refused to replace the run of a tick, because the run has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
-// define writes the row of a schedule that is new or has changed, and replaces the pending tick.
+// The method `define` writes the row of a schedule that is new or has changed, and replaces the pending tick.
 func (s *Scheduler) define(ctx context.Context, o *owned) error {
 	var skip time.Time // the runs of the ticks up to this time already exist
 	for {
@@ -203,7 +203,7 @@ func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRu
 	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
 }
 
-// creates reports whether this process can create the runs of a schedule. The process must have the Schedule itself, since the stored
+// The method `creates` reports whether this process can create the runs of a schedule. The process must have the Schedule itself, since the stored
 // definition does not have Inputs.
 func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
@@ -220,7 +220,7 @@ func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	return ruleOf(x, nil)
 }
 
-// follow finds the tick that comes after the given tick and after the time "skip", makes it the schedule's latest tick, and returns its
+// The method `follow` finds the tick that comes after the given tick and after the time "skip", makes it the schedule's latest tick, and returns its
 // run.
 func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time) (next time.Time, create *store.NewRun, left int) {
 	if next, left = r.after(tick, now); !next.After(skip) && !skip.IsZero() {
@@ -235,7 +235,8 @@ func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time
 	return next, &n, left
 }
 
-// admit decides whether a run that is about to begin may begin. This process holds the run's lease, so no other process makes this decision.
+// The method `admit` decides whether a run that is about to begin may begin. This process holds the run's lease, so no other process makes this
+// decision.
 func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	name := run.Labels[LabelSchedule]
 	if name == "" {
@@ -309,7 +310,7 @@ func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, e
 	return s.ask(ctx, run)
 }
 
-// ask calls the Admit function of the host, if there is one.
+// The method `ask` calls the Admit function of the host, if there is one.
 func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	if s.host == nil {
 		return nil, nil
@@ -337,8 +338,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// tend creates ticks that no process has created. A tick may be missing for three reasons: the process that performed the previous tick has died,
-// that process did not know the schedule, or the run of the previous tick had to end first.
+// The method `tend` creates ticks that no process has created. A tick may be missing for three reasons: the process that performed the previous tick
+// has died, that process did not know the schedule, or the run of the previous tick had to end first.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()

@@ -88,7 +88,7 @@ func Every(d time.Duration) (*Times, error) {
 	return &Times{every: int64(d / time.Second), zone: time.UTC}, nil
 }
 
-// named maps names such as @daily to the expressions for which they stand.
+// The map `named` maps names such as @daily to the expressions for which they stand.
 var (
 	named = map[string]string{
 		"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
@@ -108,15 +108,15 @@ var fields = [...]field{
 	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
 }
 
-// part matches one element of the comma-separated list in a field. It is stricter than package cron. That package accepts signs, for example, and
-// ignores what follows a star.
+// The pattern `part` matches one element of the comma-separated list in a field. It is stricter than package cron. That package accepts signs, for
+// example, and ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
-// star reports whether a field begins with a star. As in Vixie cron, a field such as */2 also begins with a star.
+// The function `star` reports whether a field begins with a star. As in Vixie cron, a field such as */2 also begins with a star.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
-// weekday rewrites a day of week so that package cron can read it as an hour, see parse: a name becomes its number, and a number loses its leading
-// zeros.
+// The function `weekday` rewrites a day of week so that package cron can read it as an hour, see parse: a name becomes its number, and a number loses
+// its leading zeros.
 func weekday(text string) string {
 	if i := slices.Index([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, strings.ToLower(text)); i >= 0 {
 		return strconv.Itoa(i)
@@ -127,7 +127,7 @@ func weekday(text string) string {
 	return text
 }
 
-// parse parses the text of a field, and returns a bit for each number that the field allows.
+// The method `parse` parses the text of a field, and returns a bit for each number that the field allows.
 func (f *field) parse(text string) (bits uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		m := part.FindStringSubmatch(item)

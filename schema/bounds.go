@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// measure refuses a value that is too deep or too large, or that contains itself, since encoding or validating this value would take unbounded
-// work. A value with its own JSON encoding counts as one part.
+// The function `measure` refuses a value that is too deep or too large, or that contains itself, since encoding or validating this value would take
+// unbounded work. A value with its own JSON encoding counts as one part.
 func measure(v any, maxDepth, maxParts int) error {
 	m := meter{depth: maxDepth, parts: maxParts}
 	return m.walk(reflect.ValueOf(v), 0)
@@ -103,8 +103,8 @@ func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
 	return bad, false
 }
 
-// pattern compiles a pattern of a schema, unless the pattern is too long. Package regexp refuses a pattern whose compiled form would be too large,
-// and matches in linear time.
+// The function `pattern` compiles a pattern of a schema, unless the pattern is too long. Package regexp refuses a pattern whose compiled form would
+// be too large, and matches in linear time.
 func pattern(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("%w: a pattern of %d bytes", ErrLimit, len(text))
@@ -168,7 +168,7 @@ func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	return present(append(list, slices.Collect(maps.Values(s.DependentSchemas))...))
 }
 
-// members lists the schemas that s applies to the members of a value.
+// The function `members` lists the schemas that s applies to the members of a value.
 func members(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems, s.ContentSchema},
 		s.PrefixItems, schemasIn(s.AdditionalProperties), schemasIn(s.Items), schemasIn(s.AdditionalItems))
@@ -190,8 +190,8 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-// flatten turns the leaves of a tree of errors into violations. It sorts them by path, since the validator finds them in the order of a map
-// iteration.
+// The function `flatten` turns the leaves of a tree of errors into violations. It sorts them by path, since the validator finds them in the order of
+// a map iteration.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
@@ -218,7 +218,7 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns a path as a JSON pointer.
+// The function `pointer` returns a path as a JSON pointer.
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
@@ -228,7 +228,7 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-// shorten cuts off the end of a long message. A message may contain parts of the value.
+// The function `shorten` cuts off the end of a long message. A message may contain parts of the value.
 func shorten(text string) string {
 	const most = 500
 	if len(text) <= most {

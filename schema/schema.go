@@ -142,7 +142,7 @@ func decode(text []byte) (v any, err error) {
 
 const location = "contract:///schema.json"
 
-// judge is a compiled schema that counts its applications. Only one goroutine at a time may use it.
+// The type `judge` is a compiled schema that counts its applications. Only one goroutine at a time may use it.
 type judge struct {
 	schema *jsonschema.Schema
 	spent  int
@@ -168,7 +168,7 @@ func compile(doc any) (*judge, error) {
 	return j, checkReach(j.schema)
 }
 
-// explain turns an error of the JSON Schema library into an error of this package.
+// The function `explain` turns an error of the JSON Schema library into an error of this package.
 func explain(err error) error {
 	var load *jsonschema.LoadURLError
 	if errors.As(err, &load) {

@@ -20,8 +20,8 @@ var typeWords = map[string]string{
 	"null": "null", "boolean": "a boolean", "number": "a number", "integer": "an integer", "string": "text", "array": "a list", "object": "an object",
 }
 
-// violations describes an error that has no causes, or whose causes are not described one by one (see isWhole). An error about members that are
-// missing or not allowed becomes one violation per member, with the member's path.
+// The function `violations` describes an error that has no causes, or whose causes are not described one by one (see isWhole). An error about members
+// that are missing or not allowed becomes one violation per member, with the member's path.
 func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	members := func(names []string, message string) []kahn.Violation {
 		for _, name := range names {
@@ -48,7 +48,7 @@ func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	return []kahn.Violation{{Path: pointer(e.InstanceLocation), Message: shorten(message(e.ErrorKind))}}
 }
 
-// message describes what is wrong with a value.
+// The function `message` describes what is wrong with a value.
 func message(k jsonschema.ErrorKind) string {
 	if w, ok := expected(k); ok {
 		return w.String()
@@ -98,7 +98,7 @@ func message(k jsonschema.ErrorKind) string {
 	return "the value does not satisfy " + strings.Join(k.KeywordPath(), "/")
 }
 
-// wanted describes what a value should be and what it is.
+// The type `wanted` describes what a value should be and what it is.
 type wanted struct {
 	choices []string
 	got     string // the value in words; "" if words add no information
@@ -121,7 +121,7 @@ func (w wanted) String() string {
 	return text
 }
 
-// expected returns what a keyword expects of the value as a whole. ok is false for keywords that do not compare whole values.
+// The function `expected` returns what a keyword expects of the value as a whole. ok is false for keywords that do not compare whole values.
 func expected(k jsonschema.ErrorKind) (w wanted, ok bool) {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -173,8 +173,8 @@ func oneOf(want []any, got any) (w wanted) {
 	return w
 }
 
-// alternatives combines what the alternatives of an anyOf or oneOf expect of the value as a whole. ok is false if the error of an alternative is
-// not about the whole value.
+// The function `alternatives` combines what the alternatives of an anyOf or oneOf expect of the value as a whole. ok is false if the error of an
+// alternative is not about the whole value.
 func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -219,7 +219,7 @@ func count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// decimal renders a number of a schema or a value.
+// The function `decimal` renders a number of a schema or a value.
 func decimal(r *big.Rat) string {
 	if r.IsInt() {
 		return shorten(r.Num().String())

@@ -128,7 +128,7 @@ type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }
 
-// connect requests the events after the last event, and reads until the response ends.
+// The method `connect` requests the events after the last event, and reads until the response ends.
 func (r *reader) connect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.URL, nil)
 	if err != nil {

@@ -38,14 +38,14 @@ type feed struct {
 	err     error
 }
 
-// chunk holds the events with ids from after+1 to last. It does not change once a stream has taken it.
+// A chunk holds the events with ids from after+1 to last. It does not change once a stream has taken it.
 type chunk struct {
 	after, last uint64
 	frames      []byte
 	events      []event.Event // the events instead of frames, if the stream encodes them
 }
 
-// size returns the number of bytes of the chunk, without the values to which its events refer.
+// The method `size` returns the number of bytes of the chunk, without the values to which its events refer.
 func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
@@ -189,7 +189,7 @@ func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	return true
 }
 
-// announce wakes the streams that wait for the open chunk. The caller holds f.mu.
+// The method `announce` wakes the streams that wait for the open chunk. The caller holds f.mu.
 func (f *feed) announce() {
 	f.ready = true
 	close(f.changed)

@@ -119,7 +119,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, src, cur.after)
 }
 
-// cursor is the position from which a client wants to continue.
+// A cursor is the position from which a client wants to continue.
 type cursor struct {
 	after  uint64
 	header bool // the cursor came as Last-Event-ID

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// message is one block of an event stream. It has an id or data.
+// A message is one block of an event stream. It has an id or data.
 type message struct {
 	// id is the id of this block, or of the last block before it that has an id.
 	id    string
