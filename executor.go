@@ -11,11 +11,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Execute runs the graph. It returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
-// attempts and sinks that ignore their context for longer than [CancelGrace]: Execute abandons them, and the Result names them.
+// Execute runs the graph. It returns when the run has ended, is suspended or was left, and all its goroutines have returned. The exceptions are
+// attempts and sinks that do not return within [CancelGrace] after they should: Execute abandons them, and the Result names them.
 //
-// The function step performs the nodes that have neither a Do nor a Test; it may be nil if there are no such nodes. Each step runs on its own
-// goroutine, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is durable, left: see [Durable].
+// The function step performs the nodes that have neither a Do nor a Test, except gates, triggers and sub-graphs; it may be nil if there are none for
+// it. Each step runs on its own goroutine, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is
+// durable, left: see [Durable].
 //
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
 // [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If the run
@@ -87,8 +88,8 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run stops waiting when its own context
-// ends, and the run continues. If the context of the first caller ends, the joined caller continues the run.
+// execute begins a run and waits for it. If a run with the same idempotency key exists, execute joins that run instead. A caller that has joined a
+// run stops waiting when its own context ends, and the run continues. If the context of the first caller ends, the joined caller continues the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -116,8 +117,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	}
 }
 
-// run begins a run, or finds the run of its idempotency key. If `readable` is true, the caller returns the Run to the host, which may read its
-// events. If `attended` is true, the caller calls attend.
+// run begins a run, or finds the existing run with the same idempotency key. If `readable` is true, the caller returns the Run to the host, which may
+// read its events. If `attended` is true, the caller calls attend.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -255,7 +256,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	return from, now, nil
 }
 
-// checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the run's, or the plan of a
+// checkPerformers returns an error if nodes of a plan lack something that they need, such as a step function. The plan is the run's, or the plan of a
 // graph into which a node expands. For such a graph in test mode, the argument `within` is the double of the node; otherwise it is nil.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
@@ -314,8 +315,9 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// The method `warnings` returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about node
-// fields that have no effect because the run lacks an option. In test mode it does not add these, since the options of real runs are unknown.
+// The method `warnings` returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about options
+// whose durations seem to lack a unit. Except in test mode, in which the options of real runs are unknown, it also adds warnings about node fields
+// that have no effect because the run lacks an option.
 func (c *config) warnings(p *Plan) []error {
 	warnings := slices.Clip(p.warnings)
 	if c.pool != nil && c.pool.groups != nil {

@@ -23,7 +23,7 @@ const maxExpansions = 32
 // Fallback apply to the result of the nested run. Each of Timeout and OverallTimeout bounds the time of the step plus the time of the nested run.
 //
 // Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before
-// the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the
+// the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph with the
 // same [Plan.Hash].
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or
@@ -49,8 +49,9 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
-	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in
-	// the snapshot, with the nested runs that continue them. The field `answers` counts the signals for these nodes that `held` already contains.
+	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in the
+	// snapshot, with the nested runs that continue them. The field `answers` is the number of signals that these nodes had received when `held` was
+	// computed.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store

@@ -122,7 +122,7 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	return s, nil
 }
 
-// layers returns the graph. Each node adds its number to the sum of two nodes of the previous layer.
+// layers returns the graph. Each node adds its own number to the outputs of two nodes of the previous layer.
 func layers() (*kahn.Plan, error) {
 	g := &kahn.Graph{Name: "layers"}
 	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }

@@ -56,7 +56,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// stop kills the server, whose data is in memory.
+// stop kills the server and removes the folder with its binary. The server keeps its data only in memory.
 func (s *server) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()

@@ -29,8 +29,8 @@
 //
 // With -postgres and the URL of a database, three processes perform a hundred orders over PostgreSQL; -workers sets another number of processes. The
 // program creates a schema for them, and removes it afterwards. One process is stopped for longer than its leases last, and one is killed. With
-// -postgres local the program starts a server of its own. The line before the last line of the output compares the stored nodes with the server's
-// record of all writes.
+// -postgres local the program starts a server of its own. The last line but one of the output compares the stored nodes with the server's record of
+// all writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.

@@ -19,7 +19,8 @@ func openDatabase(ctx context.Context, p place) (d database, err error) {
 		return d, err
 	}
 	config.ConnConfig.RuntimeParams["search_path"] = p.schema // the shop's own tables are in this schema
-	// Without this timeout, a process that is stopped while it pays would block the process that takes over its order.
+	// Without this timeout, a process that is stopped in the middle of a payment would keep its transaction open, and block the process that takes
+	// over the order.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s"
 	// All orders of a performer may pay at the same moment. Commits and renewals of leases need further connections.
 	config.MaxConns = workerRuns + 4

@@ -22,7 +22,7 @@ type ledger interface {
 	// The method `note` records that a process calls a step of a run. If the step is "", it records that the process has lost the run to another
 	// process.
 	note(ctx context.Context, life, run, step string) error
-	// pay makes the payment for the run of a step and stores its number, in one transaction. If the run has paid before, pay only
+	// pay makes the payment for the run of a step and stores the number of the payment, in one transaction. If the run has paid before, pay only
 	// returns the number.
 	pay(ctx context.Context, step *kahn.Step) (int64, error)
 	// column returns the first column of the rows that a query returns.
@@ -80,7 +80,8 @@ func (s *shop) workflow() *kahn.Graph {
 	)
 }
 
-// step returns a step that records its call before it does anything.
+// The method `step` returns a step function. This function first records its call in the ledger, then waits for s.pause, and then calls f if f is not
+// nil.
 func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, step *kahn.Step) (any, error) {
 		if err := s.ledger.note(ctx, s.life, step.RunID(), step.ID()); err != nil {
@@ -178,7 +179,7 @@ func (s *shop) perish(runs map[string]*kahn.Run) error {
 	return s.doom.strike()
 }
 
-// repeatedSteps is the query for the steps that were called several times.
+// repeatedSteps is the query for the steps that were called more than once.
 const repeatedSteps = "SELECT run || ' ' || step FROM calls WHERE step <> '' GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
 
 // judge prints which steps were repeated and which were not, and compares both with the expectation.

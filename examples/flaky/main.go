@@ -120,7 +120,7 @@ type runReport struct {
 	events []kahn.Event
 }
 
-// visit executes both graphs against a server that serves h, and checks their results and the shop's account.
+// visit executes both graphs against a server that serves h, and checks their results and the requests that the shop has received.
 func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	dead, err := deadURL()
 	if err != nil {

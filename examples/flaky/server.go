@@ -122,7 +122,7 @@ func (s *shop) lock(locked bool) {
 	s.locked = locked
 }
 
-// release answers the requests that hang.
+// release makes the server answer the requests for /legacy, which hang until then.
 func (s *shop) release() { close(s.free) }
 
 // The method `account` checks the requests that the server has received. Each endpoint in requests must have been called requests[endpoint] times.

@@ -18,7 +18,7 @@ type goPackage struct {
 	ImportPath string
 	Dir        string
 	GoFiles    []string
-	Imports    []string          // import paths of packages, vendored ones in full
+	Imports    []string          // the paths of the imported packages; for a vendored package the full path
 	ImportMap  map[string]string // from the path in an import declaration to the path of the package, where they differ
 	Module     *struct{ GoVersion string }
 	DepOnly    bool // no pattern names the package; it is listed because another package imports it
@@ -56,8 +56,8 @@ func (e *listError) Error() string {
 // package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if a pattern names such a package and the
 // package has no files. It also returns an error if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
-	// With profile-guided optimization, which -pgo=off turns off, each command would get its own copies of the packages that it
-	// imports.
+	// The flag -pgo=off turns off profile-guided optimization. Otherwise go list would list separate copies of the imported packages for a main
+	// package with a profile.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")
 	cmd.Args = append(cmd.Args, patterns...)
 	cmd.Dir = dir

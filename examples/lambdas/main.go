@@ -51,7 +51,7 @@ func graph() (*kahn.Plan, error) {
 	return g.Compile()
 }
 
-// message is a message of the queue. A call and a stop go to the worker; all others go to the coordinator.
+// message is a message of the queue. Messages of the kinds "call" and "stop" go to the worker, all others to the coordinator.
 type message struct {
 	Kind  string
 	Token string          // of the attempt
@@ -193,7 +193,7 @@ func text(err error) string {
 func call(c *kahn.Coordinator, s *kahn.Step) message {
 	data, err := json.Marshal(s.CallWithoutView())
 	if err != nil {
-		panic(err) // all values of this run are JSON
+		panic(err) // cannot happen, since JSON can express all values of this run
 	}
 	return message{Kind: "call", Token: c.Token(s), Data: data}
 }

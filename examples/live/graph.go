@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pace is how long a step really waits when it says that it takes a second.
+// pace is how long a step really waits for each second that it is said to take.
 type pace time.Duration
 
 // workflows returns, by name, the graphs that can be started from the page.

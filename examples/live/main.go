@@ -1,5 +1,5 @@
-// Live is a service with a page of package inspector, which shows the runs while they proceed: a gate that waits for an answer, a
-// failure, retries, a map of 200 items, sub-graphs and a graph of 1,000 nodes.
+// Live is a service with the page of package inspector. The page shows the runs while they proceed: a gate that waits for an answer, a failure,
+// retries, a map of 200 items, sub-graphs and a graph of 1,000 nodes.
 //
 //	go run ./examples/live              # then open the link that it prints
 //	go run ./examples/live -check       # checks itself, with a Go client, and exits with 0 if all is well

@@ -33,8 +33,8 @@ func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error
 	return nil
 }
 
-// boundRuns checks that each tenant has at most two runs at once in both processes together. So a tenant with 40 runs does not keep the runs of other
-// tenants from running.
+// boundRuns checks that each tenant has at most two runs at once in both processes together. It also checks that the runs of other tenants do not
+// wait for all runs of a tenant with 40 runs.
 func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "order", Inputs: tenant}).Add(kahn.Node{ID: "ship", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
