@@ -113,7 +113,7 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// iterations is the result of a loop's earlier iterations, without the current one.
+// The type `iterations` is the result of a loop's earlier iterations, without the current iteration.
 type iterations struct {
 	degraded int   // the number of the first degraded iteration; 0 for none
 	last     any   // the output of the last iteration
@@ -165,8 +165,9 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before this iteration. It then returns true, and holds the run's lock. If the loop must
-// stop, iterate returns the conclusion of the loop and false, and does not hold the lock.
+// The method `iterate` begins the next iteration of a loop, or the pause before this iteration. It then returns true, and holds the run's lock. If
+// the loop must stop, iterate returns the conclusion of the loop and false, and does not hold the lock. If the attempt of the loop was abandoned, it
+// does the same with an empty conclusion.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
@@ -235,7 +236,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The pause keeps the run
+// A pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The pause keeps the run
 // from being suspended, unless the run is being left.
 type pause struct {
 	next   int            // the number of the next iteration

@@ -122,7 +122,7 @@ type crasher struct {
 	opts  []kahn.Option
 }
 
-// outcome is the outcome of a run without a crash.
+// The type `outcome` is the outcome of a run without a crash.
 type outcome struct {
 	res      *kahn.Result
 	effects  map[string][]string            // as in Process

@@ -295,7 +295,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	return nil
 }
 
-// node returns the record of the node at a path. It creates the record if there is none.
+// The method `node` returns the record of the node at a path. It creates the record if there is none.
 func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if n := c.nodes[path]; n != nil {
 		return n, nil

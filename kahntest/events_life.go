@@ -175,8 +175,8 @@ type undoLife struct {
 	failed   bool // whether all attempts failed; after that, an operator may repeat the undoing
 }
 
-// compensation checks an event about undoing a node. The node must have ended, no predecessor may have been undone before it, and the attempts
-// must be numbered from 1.
+// The method `compensation` checks an event about undoing a node. The node must have ended, no predecessor may have been undone before it, and the
+// attempts must be numbered from 1.
 func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	p, ok := e.Payload.(event.Compensation)
 	switch {

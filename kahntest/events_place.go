@@ -116,7 +116,7 @@ func (c *streamChecker) opened(in *interior) {
 	}
 }
 
-// forget deletes the records of the nodes in a composite.
+// The method `forget` deletes the records of the nodes in a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
@@ -202,7 +202,7 @@ func (d *decl) mockedInline() bool { return d.inline() || d.isGate() || d.Sub !=
 
 func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
 
-// step reports whether a step performs the node. The step may return a graph.
+// The method `step` reports whether a step performs the node. The step may return a graph.
 func (d *decl) step() bool { return d.Sub == nil && !d.inline() && !d.isGate() }
 
 func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }

@@ -80,8 +80,8 @@ type exploration struct {
 	said  []string       // texts that describe the choices in `made`
 }
 
-// shorten removes each choice from the failing exploration x if a run without this choice still fails. It returns the last exploration that
-// failed, and its error.
+// The method `shorten` removes each choice from the failing exploration x if a run without this choice still fails. It returns the last exploration
+// that failed, and its error.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)
@@ -96,7 +96,7 @@ func (x *exploration) shorten(start func() Workflow, err error) (*exploration, e
 	return x, err
 }
 
-// choose makes the choice with the given name: it returns a number from 0 to n-1. A run makes each choice only once.
+// The method `choose` makes the choice with the given name: it returns a number from 0 to n-1. A run makes each choice only once.
 func (x *exploration) choose(name string, n int) int {
 	choice := min(x.given[name], n-1)
 	if x.rand != nil {

@@ -289,7 +289,7 @@ func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	return text[:guess], text[guess:]
 }
 
-// find returns the result of the node at a path. For a node in a loop it returns the result of the last iteration.
+// The function `find` returns the result of the node at a path. For a node in a loop it returns the result of the last iteration.
 func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 	if n, ok := res.Node(path); ok {
 		return n, true

@@ -49,9 +49,8 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
 // NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if retryGranted is
-// set. The parameter `stop` matters only after an aborted call. It is the cause for which the engine was asked to stop the node, or [CauseNone].
-// The node then has this cause, and the status that [CauseKind.StopStatus] returns for the cause. If `stop` is [CauseNone], an aborted call makes the
-// node [Cancelled] with [CauseExternal].
+// set. The parameter `stop` matters only after an aborted call. If the engine was asked to stop the node, `stop` is the cause: the node has this
+// cause, and the status that [CauseKind.StopStatus] returns for it. Otherwise `stop` is [CauseNone]: the node is [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -28,8 +28,8 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
-// undoing is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The
-// struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
+// The type `undoing` is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and
+// Undone. The struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int32     // cleanup nodes that are not terminal
 	asked    moment    // the latest moment at which the State called Host.Reverses
@@ -37,7 +37,7 @@ type undoing struct {
 	reversal *reversal // the current pass, or nil
 }
 
-// moment is a point near the end of a run, at which the host may begin to undo nodes.
+// A moment is a point near the end of a run, at which the host may begin to undo nodes.
 type moment uint8
 
 const (
@@ -46,8 +46,8 @@ const (
 	beforeEnd            // all nodes but the end node are terminal
 )
 
-// reversal is a pass over the graph against the direction of its edges. The turn of a node, in which it is undone, begins when the turns of all
-// its successors are over. A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
+// A reversal is a pass over the graph against the direction of its edges. The turn of a node, in which it is undone, begins when the turns of all its
+// successors are over. A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
 type reversal struct {
 	open  []int32     // by Ref: the number of edges to nodes whose turns are not over
 	state []undoState // by Ref
@@ -93,8 +93,8 @@ func (s *Locked) leftOf(r Ref) *int32 {
 	return &s.left
 }
 
-// brink gives the host a chance to undo nodes before the run ends, for example before the cleanup nodes of the run begin. It calls isOver, which
-// asks the host, and ignores the result of isOver.
+// The method `brink` gives the host a chance to undo nodes before the run ends, for example before the cleanup nodes of the run begin. It calls
+// isOver, which asks the host, and ignores the result of isOver.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
@@ -270,7 +270,7 @@ func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }
 
-// contend makes a node that has left a line contend for slots again.
+// The method `contend` lets a node that has left a line contend for slots again.
 func (s *Locked) contend(pos int32) {
 	if r := s.order.at[pos]; s.Undoes() && s.undo.reversal.state[r] == undoContends {
 		s.undo.reversal.ready.Insert(int(pos))

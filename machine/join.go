@@ -168,8 +168,8 @@ const (
 	seenF                   // failed
 )
 
-// counts is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open. Only AtLeast needs the
-// numbers of edges.
+// The type `counts` is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open. Only AtLeast
+// needs the numbers of edges.
 type counts struct {
 	seen     uint8 // the set of classes; under SkipSatisfy, an N edge that counts as satisfied is recorded as S
 	open     bool  // at least one edge, data-only ones included, is unresolved
@@ -178,7 +178,7 @@ type counts struct {
 	total    int32 // control edges
 }
 
-// decision is the result of a join. A decision other than undecided is final.
+// A decision is the result of a join. A decision other than undecided is final.
 type decision uint8
 
 const (

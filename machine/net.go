@@ -118,8 +118,8 @@ func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.
 // hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. If Key is set, the group consists of all nodes with the same key, and its limit and rate are options
-// of the run.
+// Bound holds the limit and the rate of a group. If Key is set, the group consists of all nodes with the same key. Then options of the run set the
+// limit and the rate.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -272,10 +272,10 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 	return csr{start[:rows+1], items}, space
 }
 
-// slab is memory for several slices with the same lifetime.
+// A slab is memory for several slices with the same lifetime.
 type slab []int32
 
-// cut takes n zeros from the slab, or from the heap if the slab is too short.
+// The method `cut` takes n zeros from the slab, or from the heap if the slab is too short.
 func (b slab) cut(n int) ([]int32, slab) {
 	if n > len(b) {
 		return make([]int32, n), b

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders, give each
-// node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at once. If
-// the intervals do not give the answer, a search over the in-edges does. It skips nodes if their intervals show that the ancestor does not lead to
-// them. If searches for the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and keeps
-// them. So n questions about one ancestor take time linear in n plus the number of edges.
+// The type `ancestry` answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders,
+// give each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at
+// once. If the intervals do not give the answer, a search over the in-edges does. It skips nodes if their intervals show that the ancestor does not
+// lead to them. If searches for the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and
+// keeps them. So n questions about one ancestor take time linear in n plus the number of edges.
 type ancestry struct {
 	once  sync.Once // guards the computation of spans
 	spans [2][]span // by Ref
@@ -54,7 +54,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone. The result `sure` is false if they do not decide.
+// The method `judge` is like judgeAncestor, but the spans must already have been computed.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]
@@ -68,7 +68,7 @@ func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	return false, false
 }
 
-// search looks for node a among the ancestors of node r.
+// The method `search` looks for node a among the ancestors of node r.
 func (x *ancestry) search(p *Net, a, r Ref) bool {
 	if set := x.known(p, a); set != nil {
 		return set[r/64]&(1<<(r%64)) != 0
@@ -83,7 +83,8 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// The method `known` returns the descendants of node a if they were computed, and otherwise nil.
+// The method `known` returns the descendants of node a, or nil if they are not computed yet. It computes them if the searches for a have visited more
+// edges than the graph has.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -146,10 +147,10 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and visits
-// the predecessor with the highest Ref first. This predecessor usually has the most ancestors. So most ancestors of a node are in the node's own
-// subtree of the search tree, and the field `tree` covers them. The second search begins with the lowest Ref instead, and visits the predecessor
-// with the lowest Ref first.
+// The method `label` computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest,
+// and visits the predecessor with the highest Ref first. This predecessor usually has the most ancestors. So most ancestors of a node are in the
+// node's own subtree of the search tree, and the field `tree` covers them. The second search begins with the lowest Ref instead, and visits the
+// predecessor with the lowest Ref first.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
@@ -180,7 +181,7 @@ func (x *ancestry) label(p *Net) {
 	x.steps.Add(3 * int64(len(p.edges)))
 }
 
-// walk is one of the two searches.
+// A walk is one of the two searches of the method `label`.
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span

@@ -117,8 +117,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue, from the index `head` on. When a node loses its last predecessor, peel appends it to the queue. The argument
-// `cut` contains edges that peel treats as removed.
+// The method `peel` removes the nodes of the queue, from the index `head` on. When a node loses its last predecessor, peel appends it to the queue.
+// The argument `cut` contains edges that peel treats as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -417,7 +417,7 @@ func (b *Builder) Finish() {
 	b.initialWords()
 }
 
-// widen gives a node extra counters if its word, the number that holds its state, has too few bits for them.
+// The method `widen` gives a node extra counters if its word, the number that holds its state, has too few bits for them.
 func (b *Builder) widen(r Ref) {
 	p := b.p
 	f, row := &p.facts[r], p.in.row(r)

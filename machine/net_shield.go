@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// filter returns the index of the set of causes in p.filters, and adds the set if it is new. The map `known` maps sets to indices. A set with one
-// of the two upstream causes also gets the other. The reason is that the State resolves a catch edge while other nodes still run, but knows only at
-// the end of the run whether a failure or a cancellation stopped the source of the edge.
+// The method `filter` returns the index of the set of causes in p.filters, and adds the set if it is new. The map `known` maps sets to indices. A set
+// with one of the two upstream causes also gets the other. The reason is that the State resolves a catch edge while other nodes still run, but knows
+// only at the end of the run whether a failure or a cancellation stopped the source of the edge.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -79,9 +79,10 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds the predecessors of a node that are ancestors of an error boundary. The boundary is also a predecessor of the node, and judges
-// their failures. With few boundaries, it checks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With
-// many, a single search upwards from all boundaries is cheaper.
+// The type `shielding` finds, for a node t, each predecessor that is an ancestor of an error boundary, if this boundary is also a predecessor of t.
+// The boundary judges the failures of such a predecessor. If t has few boundaries, the method `judged` checks for each predecessor and each boundary
+// whether the predecessor is an ancestor of the boundary. If t has many, a single search upwards from all boundaries is cheaper: see the method
+// `above`.
 type shielding struct {
 	p          *Net
 	boundaries []Ref
@@ -110,8 +111,8 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// The method `above` searches the ancestors of all boundaries of r, down to r's lowest predecessor. The result `judged` reports whether the search
-// has visited a node.
+// The method `above` searches the ancestors of all boundaries of r, except nodes whose Refs are lower than the Refs of all predecessors of r. The
+// result `judged` reports whether the search has visited a node.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {

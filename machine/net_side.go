@@ -25,7 +25,7 @@ import (
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled again, from the remaining graph.
 
-// standing determines how a plain edge counts for a target that is on a branch.
+// The type `standing` determines how a plain edge counts for a target that is on a branch.
 type standing uint8
 
 const (
@@ -40,7 +40,7 @@ func (e *Edge) isRouting() bool { return e.Flags&(EdgeLabelled|EdgeFailure) != 0
 // isPlain reports whether the edge waits only for success.
 func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlways|EdgeData) == 0 }
 
-// branching finds the side edges of a plan.
+// The type `branching` finds the side edges of a plan.
 //
 // Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling order
 // of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class
@@ -86,7 +86,7 @@ type branchRouter struct {
 // it leads to no router of the class: see the method `leave`.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
-	before uint64 // the node is the source of a plain edge or leads to one
+	before uint64 // the node is the source of a plain edge to a target, or an ancestor of such a source
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router, and a labelled edge leads from it to the targets
 	lowest uint64 // the node is the lowest router
@@ -131,8 +131,8 @@ func (c *Builder) FindSides() {
 	}
 }
 
-// classify first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit
-// leads to the edge. In that case classify adds the target of the edge to the class of the targets with the same routers.
+// The method `classify` first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit leads to the edge. In
+// that case classify adds the target of the edge to the class of the targets with the same routers.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -349,8 +349,8 @@ func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	})
 }
 
-// sweep works on up to 64 classes. It begins at the routers and at the sources of the plain edges of these classes, and visits nodes in falling
-// order of Refs.
+// The method `sweep` works on up to 64 classes. It begins at the routers and at the sources of the plain edges of these classes, and visits nodes in
+// falling order of Refs.
 func (b *branching) sweep(batch []branchClass) {
 	p := b.p
 	single := uint64(0) // classes with one source
@@ -458,8 +458,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread completes the marks `near` and `far`. The method `leave` has set them only on the targets of the exits' edges. The method `spread` copies
-// them to the descendants of these targets.
+// The method `spread` completes the marks `near` and `far`. The method `leave` has set these marks only on the targets of the exits' edges, and
+// `spread` copies them to the descendants of these targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]

@@ -95,9 +95,9 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind // why the whole run was stopped, or CauseNone
 	stops   StopSetup // placed here to use the padding behind stopped
-	// origins is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the last worker
-	// reads the aftermath. originsLock guards it, since a Result computes the origins of an ended run without mu, while other goroutines may compute
-	// them with mu. While originsLock is held, no other lock is taken.
+	// The field `origins` is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the
+	// last worker reads the aftermath. originsLock guards it, since a Result computes the origins of an ended run without mu, while other goroutines may
+	// compute them with mu. While originsLock is held, no other lock is taken.
 	origins     *originSets
 	originsLock sync.Mutex
 	*aftermath
@@ -136,7 +136,7 @@ type stateTimes struct {
 	decidedAt []int32 // by Ref: when the node's join was decided
 }
 
-// stateNotes holds recorded changes, the observers, and whether the host was asked to look.
+// stateNotes holds the recorded changes, the observers, the host, and whether an announcement is open.
 type stateNotes struct {
 	announced bool // an announcement is open: see Announce
 	logged    bool
@@ -164,8 +164,8 @@ func (s *Locked) ownLog() *stateLog {
 	return s.stateLog
 }
 
-// DrivenBy makes h drive the State. h is a Run or another coordinator that holds the lock. The parameter "around" is the State whose lock this State
-// shares, or nil if this State has its own lock.
+// DrivenBy makes h drive the State. The parameter h is a Run, or another coordinator that holds the lock. The parameter "around" is the State whose
+// lock this State shares, or nil if this State has its own lock.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -620,7 +620,7 @@ func (st *State) Requeue(t Token) error {
 	return s.Requeue(t, Retrying)
 }
 
-// Requeue makes a node ready again. The node must have the status `from`. t is the token of the node's last attempt.
+// Requeue makes a node ready again. The node must have the status `from`. The argument t is the token of the node's last attempt.
 func (s *Locked) Requeue(t Token, from Status) error {
 	if err := s.Current(t, from); err != nil {
 		return err
@@ -686,9 +686,9 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	return nil
 }
 
-// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. t is the token of its last attempt. The error
-// matches [ErrBadValue] if the cause is not a node's own failure, and [ErrStale] if the token is not current. It matches [ErrTransition] if the node
-// has any other status.
+// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. The argument t is the token of the node's last
+// attempt. The error matches [ErrBadValue] if the cause is not a node's own failure, and [ErrStale] if the token is not current. It matches
+// [ErrTransition] if the node has any other status.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

@@ -61,12 +61,12 @@ func Read(r io.Reader) (*File, error) {
 	return file, errors.Join(file.checkNesting(), file.checkAsync(), file.checkFlows(), file.checkTracks())
 }
 
-// track is the row in which an event is shown.
+// A track is the row in which an event is shown.
 type track struct{ pid, tid int }
 
 func (e *Event) track() track { return track{*e.PID, *e.TID} }
 
-// check checks an event without regard to other events.
+// The method `check` checks an event without regard to other events.
 func (e *Event) check() error {
 	if e.Name == nil || e.PID == nil || e.TID == nil {
 		return errors.New("name, pid and tid are required")
@@ -122,7 +122,7 @@ var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }
 
-// colours lists the reserved colour names that kahn uses.
+// The variable `colours` lists the reserved colour names that kahn uses.
 var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }

@@ -20,7 +20,7 @@ func Make(n int) Table {
 	return Table{make([]int32, size)}
 }
 
-// slot returns the slot of s. If the table does not contain s, it returns the empty slot into which s belongs.
+// The method `slot` returns the slot of s. If the table does not contain s, it returns the empty slot into which s belongs.
 func (t *Table) slot(list []string, s string) *int32 {
 	mask := len(t.slots) - 1
 	for i := int(maphash.String(seed, s)) & mask; ; i = (i + 1) & mask {

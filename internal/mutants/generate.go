@@ -30,7 +30,7 @@ func core(root string) (files []string, err error) {
 	return files, nil
 }
 
-// mutant is a bug that was generated from a line of the code.
+// A mutant is a bug that was generated from a line of the code.
 type mutant struct {
 	plant.Bug
 	line int
@@ -99,7 +99,7 @@ func (g *generator) offset(p token.Pos) int { return g.fset.Position(p).Offset }
 
 func (g *generator) text(n ast.Node) string { return g.source[g.offset(n.Pos()):g.offset(n.End())] }
 
-// replace makes a mutant in which a text replaces a node.
+// The method `replace` makes a mutant in which a text replaces a node.
 func (g *generator) replace(n ast.Node, with string) {
 	g.replaceRange(g.offset(n.Pos()), g.offset(n.End()), with)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// entry is a mutant in a list, with the list's note about it.
+// An entry is a mutant in a list, with the list's note about it.
 type entry struct {
 	plant.Bug
 	note string
@@ -72,7 +72,7 @@ func join(text, line string) string {
 	return text + "\n" + line
 }
 
-// format returns a mutant in the form that readList reads, with lines that are not indented.
+// The function `format` returns a mutant in the form that readList reads, with lines that are not indented.
 func format(b plant.Bug) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %s", b.File, b.Func)
@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. If there is no such mutant, find returns an error: the code
-// has changed, so the entry must be changed or removed. It also returns an error for an entry without a note.
+// The function `find` sets the Bug of every entry of a list to the Bug of the mutant with the same text. If there is no such mutant, find returns an
+// error: the code has changed, so the entry must be changed or removed. It also returns an error for an entry without a note.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

@@ -72,7 +72,7 @@ type job struct {
 	limit, slow       time.Duration
 }
 
-// report is the result of a job.
+// A report is the result of a job.
 type report struct {
 	files     []string
 	counts    map[string]*count
@@ -83,7 +83,7 @@ type report struct {
 
 type count struct{ mutants, equivalent, killed int }
 
-// rate returns the share of killed mutants among the mutants that are not equivalent.
+// The method `rate` returns the share of killed mutants among the mutants that are not equivalent.
 func (r *report) rate() float64 {
 	killed, judged := 0, 0
 	for _, c := range r.counts {
@@ -261,7 +261,7 @@ func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (m
 	return binaries, nil
 }
 
-// hash returns a hash of everything on which the result of a test may depend.
+// The function `hash` returns a hash of everything on which the result of a test may depend.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages lists the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast. The tests of
-// verify come last because they are random.
+// The variable `packages` lists the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast.
+// The tests of verify come last because they are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
 // suite holds the tests, and the lines that each test executes.
@@ -51,8 +51,8 @@ type measured struct {
 	covered map[string][][2]int
 }
 
-// measure runs each test in a process of its own, without a bug, to measure its time and coverage. The suite then omits tests that took longer than
-// the duration `slow`, unless `slow` is zero.
+// The function `measure` runs each test in a process of its own, without a bug, to measure its time and coverage. The suite then omits tests that
+// took longer than the duration `slow`, unless `slow` is zero.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {
@@ -227,8 +227,8 @@ func batchesOf(tests []test) (all [][]test) {
 	return all
 }
 
-// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only if the
-// test also fails when it runs alone, and passes without the bug. Otherwise a test that always fails would kill every mutant.
+// The method `try` runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only
+// if the test also fails when it runs alone, and passes without the bug. Otherwise a test that always fails would kill every mutant.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
@@ -278,7 +278,7 @@ func (x *trial) isSound(ctx context.Context, t test) bool {
 	return sound
 }
 
-// result is the result of a list of tests.
+// The type `result` is the result of a list of tests.
 type result struct {
 	failed, timedOut bool
 	test             string // the first test that failed or did not end, if it is known

@@ -108,7 +108,7 @@ func (p *Poller) Close() {
 	}
 }
 
-// look polls until the context ends.
+// The method `look` polls until the context ends.
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
@@ -133,7 +133,7 @@ func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- s
 	}
 }
 
-// news calls Look, and returns the names with new versions.
+// The method `news` calls Look, and returns the names with new versions.
 func (p *Poller) news(ctx context.Context) (names []string) {
 	p.mu.Lock()
 	asked := p.asked

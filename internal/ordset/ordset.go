@@ -96,7 +96,7 @@ func (s *Set) Insert(i int) {
 	}
 }
 
-// put adds elements to a word of the lowest level.
+// The method `put` adds elements to a word of the lowest level.
 func (s *Set) put(at int, elements uint64) {
 	old := s.words[at]
 	s.words[at] = old | elements
@@ -108,7 +108,7 @@ func (s *Set) put(at int, elements uint64) {
 	}
 }
 
-// drop empties a word of the lowest level.
+// The method `drop` empties a word of the lowest level.
 func (s *Set) drop(at int) {
 	s.words[at] = 0
 	for l := int32(1); l < s.depth; l++ {
@@ -180,7 +180,7 @@ func (s *Set) PopMin() (int, bool) {
 	return i, true
 }
 
-// take removes an element from s.front.
+// The method `take` removes an element from s.front.
 func (s *Set) take(bit uint64) {
 	s.len--
 	if s.front &^= bit; s.front == 0 && s.len > 0 {
@@ -188,7 +188,7 @@ func (s *Set) take(bit uint64) {
 	}
 }
 
-// advance moves a word of the lowest level to s.front: the first word that is not zero.
+// The method `advance` moves a word of the lowest level to s.front: the first word that is not zero.
 func (s *Set) advance() {
 	at := 0
 	for l := s.depth - 1; l > 0; l-- {

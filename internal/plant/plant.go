@@ -183,7 +183,7 @@ func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	return chosen, nil
 }
 
-// text is a file under construction. It records for each line to which bug the line belongs.
+// The type `text` is a file under construction. It records for each line to which bug the line belongs.
 type text struct {
 	strings.Builder
 	owner []int

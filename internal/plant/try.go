@@ -31,7 +31,7 @@ func Wanted(t interface{ Skip(args ...any) }) {
 // atOnce is the number of tests that run at the same time. It is large because tests mostly wait.
 const atOnce = 6
 
-// spread chooses at most the given number of elements of a list, at equal distances.
+// The function `spread` chooses at most the given number of elements of a list, at equal distances.
 func spread(list []int, most int) []int {
 	if len(list) <= most {
 		return list

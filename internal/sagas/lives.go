@@ -206,8 +206,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		// A node that is being undone does not count if a composite around the node is undone as well: then the composite has a record of its own
-		// compensation.
+		// A node that is being undone does not count if a composite around the node has a compensation of its own, and so a record of its own.
 		if status != kahn.Running || !covered {
 			has[status] = true
 		}

@@ -65,7 +65,7 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // a new attempt of a composite around the node has ended without a call of the node's step
+		if k.undone && key != k.undoes { // the node is undone again, under a new key: a composite around it had a new attempt, which did not call the node's step
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {

@@ -172,7 +172,7 @@ func (x Maker) expand(n *kahn.Node) {
 	}
 }
 
-// numbers returns the integers from 0 to n-1.
+// The function `numbers` returns the integers from 0 to n-1.
 func numbers(n int) []int {
 	list := make([]int, n)
 	for i := range list {
