@@ -130,8 +130,8 @@ func (d *durable) showRest(l *eventLog) {
 // changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// The method `take` makes a transaction of the outbox, for the committer. The records of its nodes contain all changes so far, and the transaction
-// covers all events that the log has so far.
+// The method `take` completes the transaction in the outbox for the committer, and puts an empty transaction into the outbox. The records of the
+// nodes contain all changes so far, and the transaction covers all events that the log has so far.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -297,9 +297,8 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	}
 }
 
-// commitPending starts the committer if there are changes to write and no committer runs. If a worker is about to take its first task,
-// commitPending does not start the committer, since the worker calls commitPending afterwards. So the transaction contains the starts of all
-// nodes that can start.
+// commitPending starts the committer if there are changes to write and no committer runs. If a worker is about to take its first task, commitPending
+// does not start the committer: the worker calls commitPending later. The transaction then contains the starts of all nodes that can start.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable

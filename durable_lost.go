@@ -18,8 +18,8 @@ type lost struct {
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// The method `note` adds a node whose state differs from its stored state. The parameter is the number of the node's attempts in the store, or -1
-// if the lost changes do not include a start. If there are several calls for a node, the first number that is not -1 is kept.
+// The method `note` adds a node whose state differs from its stored state. The parameter `attempts` is the number of the node's attempts in the
+// store, or -1 if the lost changes do not include a start. If there are several calls for a node, the first number that is not -1 is kept.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {

@@ -27,9 +27,9 @@ type Event = event.Event
 // the id 0, Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at
 // its own pace and without delaying the run. A second loop over the sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the run
-// continues from a [Snapshot] that was taken in this process, or if the [Runner] of the new Run still has the earlier Run. Ids continue in any case.
-// If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
+// For a resumed or redriven run, Events first yields the events that happened before the run was continued, if this process has them. It has them if
+// the run continues from a [Snapshot] that was taken in this process, or if the [Runner] of the new Run still has the earlier Run. Ids continue in
+// any case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
 //
 // An error comes with a zero Event, and ends the sequence. The errors are the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
@@ -184,8 +184,8 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 }
 
 // eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with its own log. The critical sections
-// that change the run's state append to the log. Readers and sinks read from it at their own pace, and hold its lock only while they find their
-// place.
+// that change the run's state append to the log. Readers and sinks read the log at their own pace. They hold the log's lock only while they get the
+// next entries, not while they handle them.
 type eventLog struct {
 	run    *Run
 	mu     sync.Mutex    // guards the fields below, and the unused part of the last block; no other lock is taken while it is held

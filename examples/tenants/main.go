@@ -4,8 +4,8 @@
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out the setting that makes one claim (turns, runs, shared or nightly) true, to show what the noisy tenant
-// then does.
+// The second command leaves out the setting that makes the claim "turns" true, to show what the noisy tenant then does. The other claims that can be
+// named are runs, shared and nightly.
 //
 //	$ go run ./examples/tenants
 //	turns:   200 runs of a are due before the one run of b, which begins as number 2
