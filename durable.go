@@ -60,8 +60,8 @@ type durable struct {
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // the run's Compensation, as stored
 	used        Usage                  // the usage of ended attempts, as stored
-	undone      map[string]int         // by path: the part of the outermost run's undo.times that is in no node's record
-	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's record
+	undone      map[string]int         // by path of a node: the number of its undoings whose records redrives have removed; stored in the run's record
+	deltas      map[string]int         // by path of a node: the number of its deltas, if the run's record contains this number and the node's record does not
 	payload     json.RawMessage        // the trigger's payload as the codec encoded it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
@@ -80,8 +80,8 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is first the outbox and later one write to the store. A transaction that was written gives its memory to a later one, except the
-// memory of the commit, which belongs to the store.
+// A transaction is first the run's outbox. When the committer takes it, it becomes one write to the store. A transaction that was written gives its
+// memory to a later one, except the memory of the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries; nil if there are only a few
@@ -276,8 +276,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite adds `more` to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot
-// no attempt begins before the write, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite adds `more` to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot,
+// no attempt begins while this number is above 0, since otherwise the order of attempts would depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.rare().unwritten += more; r.single != nil {
 		r.single.unwritten += more
@@ -687,9 +687,9 @@ func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns the number of rows that the outbox may have: the bound, or twice the most rows that the end of a single attempt has needed,
-// whichever is larger. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually change
-// the same nodes, so they add few rows.
+// mostRows returns the number of rows that the outbox may have: the bound or, if it is larger, twice the most rows that the end of a single attempt
+// in this outbox has needed. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually
+// change the same nodes, so they add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
 // reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. It does not count further consequences.
