@@ -50,8 +50,8 @@ type Result struct {
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]);
 	//   - a bug of this module that the run has noticed.
 	Warnings []error
-	// Abandoned are the ids of abandoned nodes, or the paths of abandoned nodes in composites. The step of such a node ignored the end of its
-	// context. Or a guard, a merge or the test of the node did not return when the node was stopped or the run was left. The goroutines of these
+	// Abandoned contains the ids of abandoned nodes, and the paths of abandoned nodes inside composites. The step of such a node ignored the end of
+	// its context. Or a guard, a merge or the test of the node did not return when the node was stopped or the run was left. The goroutines of these
 	// nodes are still running.
 	Abandoned []string
 	// Waiting describes the waits of a suspended run, in the order of declaration of the waiting nodes.
@@ -89,8 +89,8 @@ type NodeResult struct {
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
-	// Hit names the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is false, or if an
-	// older version of this package stored the run.
+	// Hit contains the id of the run that produced the memoized output, and the time when the step returned this output. It is nil if Memoized is
+	// false, or if an older version of this package stored the run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
@@ -290,8 +290,8 @@ func (r *Result) took(id string) (int64, bool) {
 	return 0, false
 }
 
-// estimate returns a function that estimates the duration of a node of p. If this run executed the node, the function returns the duration in this
-// run. Otherwise it returns the node's own Estimate.
+// The method `estimate` returns a function that estimates the duration of a node of p. If this run executed the node, the function returns the
+// duration in this run. Otherwise it returns the node's own Estimate.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
 		if took, ok := r.took(p.names[ref]); ok {
@@ -595,7 +595,7 @@ func (r *Run) runError(v verdict) error {
 	return e
 }
 
-// output returns the output of the run.
+// The method `output` returns the output of the run.
 func (r *Run) output() any {
 	if r.items != nil {
 		return nil // the map determines the form of its items' outputs
@@ -621,8 +621,8 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. Answer contains the labels
-// of the branches that a condition took, since a State does not contain the condition's output.
+// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. The field Answer contains the
+// labels of the branches that a condition took, since a State does not contain the condition's output.
 func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
@@ -695,7 +695,7 @@ func asked(by []Request) Request {
 	return shortened(by[0])
 }
 
-// shortened returns the request with its texts shortened.
+// The function `shortened` returns the request with its texts shortened.
 func shortened(q Request) Request {
 	return Request{Actor: foreign.Shorten(strings.ToValidUTF8(q.Actor, "\uFFFD")), Reason: foreign.Shorten(strings.ToValidUTF8(q.Reason, "\uFFFD"))}
 }
@@ -708,8 +708,8 @@ func requestOf(q *Request) Request {
 	return *q
 }
 
-// ask records the request to stop the run, if it is the first one. ask is called before the stop, whose events contain the request. The caller
-// holds the run's lock.
+// The method `ask` records the request to stop the run, if it is the first one. ask is called before the stop, whose events contain the request. The
+// caller holds the run's lock.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
 		r.rare().asked = &q
@@ -717,7 +717,7 @@ func (r *Run) ask(q Request) {
 }
 
 // requestFor returns the request that made nodes of the run end with this kind of cause, or an empty request if no such request reached the run. A
-// request reaches a nested run only if this run, and every nested run around it, was stopped for this cause. The caller holds the run's lock.
+// request reaches a nested run only if the nested run, and every nested run around it, was stopped for this cause. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

@@ -44,7 +44,7 @@ type Retry struct {
 // Jitter determines how a delay d is randomized, with U drawn uniformly from [0, 1).
 type Jitter uint8
 
-// The jitters. Half and full are the "equal" and "full" jitter of Brooker, Exponential Backoff And Jitter (2015).
+// The jitters. JitterHalf and JitterFull are the "equal" and the "full" jitter of Brooker, Exponential Backoff And Jitter (2015).
 const (
 	jitterDefault Jitter = iota
 	JitterHalf           // d * (0.5 + U*0.5)
@@ -59,7 +59,7 @@ var jitterNames = enum.Of[Jitter]("jitter", "", "half", "none", "full")
 // String returns the name of j: "half", "none" or "full", or "" for the zero value.
 func (j Jitter) String() string { return jitterNames.Name(j) }
 
-// MarshalText encodes j as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
+// MarshalText encodes j as its name. It returns an error that matches [ErrBadValue] if j is not one of the jitters.
 func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
@@ -254,8 +254,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error is marked as permanent. The
-// parameter `hint` is the wait that the error demands, or 0.
+// The method `next` does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error is marked as
+// permanent. The parameter `hint` is the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
@@ -270,17 +270,17 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	return max(r.delay(attempt, u), hint), 0
 }
 
-// Rate bounds how often attempts start: Starts in each interval Per, including retries. A Rate is a token bucket: a token arrives every
-// Per/Starts, and the bucket contains at most Burst tokens. The bucket is full when a process begins or continues the run. Each attempt takes
-// a token when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
+// Rate limits how often attempts start: Starts in each interval Per, including retries. A Rate is a token bucket: a token arrives every Per/Starts,
+// and the bucket contains at most Burst tokens. The bucket is full when a process begins or continues the run. Each attempt takes a token when it
+// starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate limits nothing.
 //
 // An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. Of the timeouts, only
 // OverallTimeout and the run's [Timeout] include this wait. Nodes that do not call a step take no token: gates, triggers, conditions with a
 // Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped,
 // cleanup nodes and the end node also take no token, so that the run ends soon.
 //
-// As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
-// is not positive or its burst is too large to count.
+// As an option, a Rate limits the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate is not
+// positive or its burst is too large to count.
 type Rate struct {
 	// Starts is the number of attempts that may start in each interval.
 	Starts int

@@ -38,14 +38,14 @@ type Run struct {
 // written to, because writers call Run.rare first. Readers need no check, since all fields of notRare are zero.
 type runRare struct {
 	from         *restoration                        // the state from which the run continues; nil after the run has been opened
-	dozes        int64                               // if doze has left the run: the time from then to the first alarm, in ns; otherwise 0
+	dozes        int64                               // if the method doze has left the run: the time from that moment to the first alarm, in ns; otherwise 0
 	checks       map[machine.Ref]*evaluation         // the checks that workers perform
 	slips        map[machine.Ref]*slips[machine.Ref] // see slipsOf
 	flushing     chan struct{}                       // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
 	lends        map[string]map[machine.Ref]bool     // see lend
 	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for a write of the store
 	shared       *stakes                             // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
-	tokenDue     *alarm                              // rings when the next token arrives for which a node waits; belongs to the outermost run
+	tokenDue     *alarm                              // rings when the next token of a rate arrives, if a node waits for it; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
 	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
 	bound        int64                               // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
@@ -58,13 +58,13 @@ type runRare struct {
 	failedGroups *groupFailures                      // see groupFailed; nil if no group has failed
 	leftFor      *stopCause                          // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
 	waits        *waits                              // the nodes that wait for signals; belongs to the outermost run
-	tokens       map[string]machine.Ref              // the tokens of the steps that wait
+	tokens       map[string]machine.Ref              // the nodes whose steps wait for signals, by the token of the wait
 	signals      map[machine.Ref]answer              // answers for gates that the run has not reached yet
 }
 
 var notRare runRare
 
-// rare returns the fields of runRare for writing. The caller holds the run's lock, or the run has not begun.
+// The method `rare` returns the fields of runRare for writing. The caller holds the run's lock, or the run has not begun.
 func (r *Run) rare() *runRare {
 	if r.runRare == &notRare {
 		r.runRare = &runRare{}
@@ -81,7 +81,7 @@ type runGiven struct {
 	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool // whether step is wrapped in middleware and also performs the nodes' own Do
+	wrapped  bool // whether the field step is wrapped in middleware; then it also performs the nodes' own Do
 	stepless bool // whether the host has given no step function
 	mayEnd   bool // whether the caller's context may end
 	careful  bool // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
@@ -216,7 +216,7 @@ func (o *runOutcome) remark() *remarks {
 	return o.remarks
 }
 
-// warn adds warnings to the Result.
+// The method `warn` adds warnings to the Result.
 func (o *runOutcome) warn(warnings ...error) {
 	if len(warnings) > 0 {
 		x := o.remark()
@@ -282,8 +282,8 @@ func (r *Run) prepare(x *restoration) {
 	}
 }
 
-// begin begins the run, or continues the restored run, at the given time of its clock. A run that was cancelled while it was pending has already
-// ended.
+// The method `begin` begins the run, or continues the restored run, at the given time of its clock. A run that was cancelled while it was pending has
+// already ended.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // the run must end even if a method of the caller's context calls Goexit
@@ -311,7 +311,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	}
 }
 
-// endless makes base a context that does not end.
+// The method `endless` makes base a context that does not end.
 func (r *Run) endless() {
 	if len(r.cfg.around) == 0 { // no function of Around can have replaced base, so base has only the values of the caller's context
 		r.base = (*runValues)(r)
@@ -644,7 +644,7 @@ func (r *Run) Wait() (*Result, error) {
 	return res, err
 }
 
-// finished does the same as Wait, but does not wait for the functions of Around.
+// The method `finished` does the same as Wait, but does not wait for the functions of Around.
 func (r *Run) finished() (*Result, error) {
 	<-r.done
 	if r.log != nil {
@@ -781,7 +781,7 @@ func (rec *record) errorOf() error {
 	return err
 }
 
-// extra is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
+// The type `extra` is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
 type extra struct {
 	nodeFacts
 	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt

@@ -81,7 +81,7 @@ func nextPart(p *kahn.Plan, path string) (part, id string) {
 	return "", ""
 }
 
-// unnumbered returns a path without the number of the iteration at its end.
+// The function `unnumbered` returns a path without the number of the iteration at its end.
 func unnumbered(path string) string {
 	if i := strings.LastIndexByte(path, '#'); i >= 0 && strings.Trim(path[i+1:], "0123456789") == "" {
 		return path[:i]

@@ -284,7 +284,8 @@ func (x *runSpans) known(path string) *nodeSpan {
 	return n
 }
 
-// compensation performs an attempt to undo a node. The span of the attempt has the same parent as the node's ended span, and links to that span.
+// The method `compensation` performs an attempt to undo a node. The span of the attempt has the same parent as the node's ended span, and links to
+// that span.
 func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
 	parent := x.ctx
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
@@ -311,7 +312,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	return value, err
 }
 
-// retried reports whether an attempt is a retry. A step that suspended is called again in the same attempt, and this call is no retry.
+// The method `retried` reports whether an attempt is a retry. A step that suspended is called again in the same attempt, and this call is no retry.
 func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -38,7 +38,7 @@ func (t *Telemetry) Store(s store.Store) store.Store {
 	return m
 }
 
-// inbox is the part of [store.Inbox] that a Store lacks.
+// The interface inbox has the methods of [store.Inbox] that a Store lacks.
 type inbox interface {
 	Post(ctx context.Context, run string, r store.Request) (posted bool, err error)
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]store.PostedRequest, error)
@@ -46,7 +46,7 @@ type inbox interface {
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
-// eventLoader is the part of [store.EventStore] that a Store lacks.
+// The interface eventLoader has the method of [store.EventStore] that a Store lacks.
 type eventLoader interface {
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (store.EventPage, error)
 }

@@ -93,7 +93,7 @@ func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn
 	})}
 }
 
-// locked calls f while it holds d.mu, unless the display is closed.
+// The method `locked` calls f while it holds d.mu, unless the display is closed.
 func (d *display) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,7 +215,7 @@ func (d *display) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// output appends a line of the host to the pending lines. The caller holds d.mu.
+// The method `output` appends a line of the host to the pending lines. The caller holds d.mu.
 func (d *display) output(line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if d.mode != JSON {
@@ -262,7 +262,7 @@ func (d *display) signal() {
 	}
 }
 
-// paint writes until the picture is finished or Close is called. Until paint returns, no other function uses the writer. paint does not
+// The method `paint` writes until the picture is finished or Close is called. Until paint returns, no other function uses the writer. paint does not
 // hold d.mu while it writes.
 func (d *display) paint() {
 	defer close(d.done)

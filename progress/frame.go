@@ -62,7 +62,7 @@ func (s *state) layout(height int) (l layout) {
 	return l
 }
 
-// take stores a section, and subtracts its lines from the lines that are left.
+// The method `take` stores a section, and subtracts its lines from the lines that are left.
 func (l *layout) take(to *section, s section) {
 	*to = s
 	l.left -= s.lines()
@@ -184,8 +184,8 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries fit into a number of lines. If not all entries fit, the last line is kept for the number of further
-// entries.
+// The function `share` returns how many of n entries fit into a number of lines. If not all entries fit, the last line is kept for the number of
+// further entries.
 func share(n, lines int) int {
 	if n <= lines {
 		return n

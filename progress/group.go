@@ -35,7 +35,7 @@ func NewGroup(w io.Writer, mode Mode) *Group {
 	return g
 }
 
-// Options returns the options by which a run shows its progress in the group: see [Progress.Options].
+// Options returns the options that make a run show its progress in the group: see [Progress.Options].
 func (g *Group) Options() []kahn.Option {
 	return g.options(func(r *kahn.Run) func(*kahn.Result) {
 		m := newMember(r.ID(), r.Name())
@@ -60,7 +60,7 @@ type runs struct {
 	drawn  bool // whether frames are drawn; the display then calls above() before each frame
 	start  time.Time
 	byID   map[string]*member
-	live   []*member // unfinished runs that have had an event, in the order in which they began
+	live   []*member // unfinished runs that have had an event, in the order of their first events
 	ended  []*member // runs that have ended or were left since the last frame; empty unless drawn is set
 	latest *member   // the run of the latest event
 	total  [kahn.RunCancelled + 1]int
@@ -80,7 +80,7 @@ func (r *runs) begin(m *member) {
 // The method `left` removes a life that is over because the run is suspended or was left. If the run has ended, the method does nothing.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
-// remove removes a life that is over, and counts its run under the given status.
+// The method `remove` removes a life that is over, and counts its run under the given status.
 func (r *runs) remove(m *member, status kahn.RunStatus) {
 	if r.byID[m.id] != m {
 		return
@@ -142,7 +142,7 @@ func (r *runs) began() time.Time { return r.start }
 
 func (r *runs) finished() bool { return false }
 
-// summary counts the runs: "3 runs running, 2 completed, 1 failed".
+// The method `summary` returns the numbers of runs: "3 runs running, 2 completed, 1 failed".
 func (r *runs) summary() string {
 	waiting := 0
 	for _, m := range r.live {
@@ -171,8 +171,8 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs. Runs with failed nodes come first, then the other runs; within both groups, runs that began earlier come
-// first. The last row counts the runs that get no line.
+// frame divides the lines among the runs. Runs with failed nodes come first, and then the other runs, each in the order of their first events. The
+// last row counts the runs that get no line.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}
@@ -195,7 +195,7 @@ func (r *runs) frame(now time.Time, width, height int) []row {
 	return rows
 }
 
-// part returns the frame of one run. The header of this frame begins with the run's name.
+// The method `part` returns the frame of one run. The header of this frame begins with the run's name.
 func (m *member) part(now time.Time, width, height int) []row {
 	now = m.at(now)
 	rows := m.frame(now, width, height)

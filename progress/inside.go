@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// inside counts the nodes directly inside a composite that has begun: the items of a map, or the nodes of a graph. For a loop it counts only the
-// nodes of the current iteration.
+// The type `inside` counts the nodes directly inside a composite that has begun: the items of a map, or the nodes of a graph. For a loop it counts
+// only the nodes of the current iteration.
 type inside struct {
 	items        bool
 	iteration    int // the current iteration of a loop; 0 for other composites
@@ -27,8 +27,8 @@ type inside struct {
 	pace         pace
 }
 
-// count adds the event of a node inside a composite to the counts of this composite. If the node was live before the event, `known` is true and
-// `was` is its status before the event.
+// The method `count` adds the event of a node inside a composite to the counts of this composite. If the node was live before the event, `known` is
+// true and `was` is its status before the event.
 func (s *state) count(e event.Event, status kahn.Status, was kahn.Status, known bool) {
 	at, iteration, item := s.compositeAround(e)
 	c := s.live[at]
@@ -131,7 +131,7 @@ func (s *state) unmeasured(e event.Event) string {
 	return at
 }
 
-// measure sets the number of nodes inside the composite around the node of an event.
+// The method `measure` sets the number of nodes inside the composite around the node of an event.
 func (s *state) measure(e event.Event, total int) {
 	at, iteration, item := s.compositeAround(e)
 	if c := s.live[at]; c != nil {
@@ -256,7 +256,7 @@ func (s *state) pacing() int {
 	return s.life
 }
 
-// resting means that the whole run waits, or that no process performs it.
+// The constant `resting` means that the whole run waits, or that no process performs it.
 const resting = -1
 
 // pace is a list from which a rate can be computed. Each moment contains a time and how many nodes had ended by then; two times are at least a second
@@ -272,7 +272,7 @@ type moment struct {
 // end less often than once a second, the last 30 nodes that ended.
 const mostMoments = 30
 
-// note records a time at which `done` nodes have ended, unless the last recorded time is less than a second earlier.
+// The method `note` records a time at which `done` nodes have ended, unless the last recorded time is less than a second earlier.
 func (p *pace) note(at time.Time, done int) {
 	if at.Sub((*p)[len(*p)-1].at) < time.Second {
 		return

@@ -139,8 +139,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited returns a text that names nodes for which a suspended run waits. These are the nodes that have begun to wait since the run was last
-// suspended. If no node has begun to wait since then, awaited names the first nodes that are still waiting.
+// The method `awaited` returns a text that names nodes for which a suspended run waits. These are the nodes that have begun to wait since the run was
+// last suspended. If no node has begun to wait since then, awaited names the first nodes that are still waiting.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)
@@ -155,14 +155,14 @@ func (s *state) awaited(c event.StatusChange) string {
 	return plural(c.TotalWaiting, "node")
 }
 
-// warns reports whether a log record is a warning of the engine: a guard could not decide and let its node run, or the answer of a condition
-// matches no edge.
+// The function `warns` reports whether a log record is a warning of the engine: a guard could not decide and let its node run, or the answer of a
+// condition matches no edge.
 func warns(e event.Event, r event.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
-// reminder lists the running steps and the waiting nodes.
+// The method `reminder` returns a text that names the first running steps and the first waiting nodes.
 func (s *state) reminder(now time.Time) string {
 	const most = 5
 	running, waiting := s.running.Len(), s.waiting.Len()

@@ -30,12 +30,12 @@
 // a failed item is shown with its map.
 //
 // If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Items of a map
-// with more than 100 items, and the nodes inside them, have no lines for their starts, completions and skips. Instead a line counts the
-// items, at most every five seconds of the run. Every 30 seconds Progress lists the steps that are still running.
+// with more than 100 items, and the nodes inside them, have no lines for their starts, completions and skips. Instead a line with the number of ended
+// items appears, at most once in five seconds by the clock of the run. Every 30 seconds Progress lists the steps that are still running.
 //
 // If a run continues from a snapshot or a store, its events do not contain the number of its nodes. They also do not show which nodes ended before. A
-// Progress with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header of a running run counts only the nodes
-// that have ended since the run continued, as in [2/?]. The number of a map's items is then unknown, too: see [Progress.Items].
+// Progress with [Progress.Options] asks the run for this information. With [Progress.Event] alone, the header counts, until the run ends, only the
+// nodes that have ended since the run continued, as in [2/?]. The number of a map's items is then unknown, too: see [Progress.Items].
 //
 // A Progress is also an io.Writer, which shows the host's own output above the picture. A [Group] shows several runs at once.
 //
@@ -98,8 +98,8 @@ func (p *Progress) Options() []kahn.Option {
 	})
 }
 
-// Gone reports that no process has performed the run since the given time. Until the next event, the times of the run and its steps do not advance.
-// Use Gone for a Progress that shows the stored events of a run of another process.
+// Gone informs the Progress that no process has performed the run since the given time. Until the next event, the times of the run and its steps do
+// not advance. Use Gone for a Progress that shows the stored events of a run of another process.
 func (p *Progress) Gone(since time.Time) { p.locked(func() { p.run.gone = since }) }
 
 // Items sets the number of items of the map at a path. Use it for a Progress that shows events of a run of another process, since events do not

@@ -17,8 +17,8 @@ import (
 // maxFailures is the maximum number of failures, and also of warnings, that are kept and shown. Further failures and warnings are only counted.
 const maxFailures = 100
 
-// state is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside composites,
-// and items of maps, are shown while they run. The fields `total` and `counts` do not include them.
+// The type `state` is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside
+// composites, and items of maps, are shown while they run. The fields `total` and `counts` do not include them.
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
@@ -31,7 +31,7 @@ type state struct {
 	maps    []*live                // the live maps that are not inside other maps
 	life    int                    // how often the run has continued, after a crash or a wait
 	latest  *live                  // the node of the latest event, or nil
-	listed  time.Time              // the time of the event after which plain mode last wrote the number of items
+	listed  time.Time              // when plain mode last wrote the number of ended items, or when the first of the live maps began
 	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is unknown
 	running list.List              // the *live nodes that are running or being undone, in the order in which their attempts began
 	waiting list.List              // the *live nodes that are suspended, in the order in which they began to wait
@@ -47,7 +47,7 @@ type state struct {
 	ended   event.RunEnd
 }
 
-// live is a node that is queued or has begun, and has not ended.
+// The type `live` is a node that is queued or has begun, and has not ended.
 type live struct {
 	path    string
 	status  kahn.Status
@@ -61,7 +61,7 @@ type live struct {
 	element *list.Element // the node's element in state.running or state.waiting, or nil
 }
 
-// failure is a warning, or a node that failed or could not be undone. It includes the end of the node's output.
+// The type `failure` is a warning, or a node that failed or could not be undone. It includes the end of the node's output.
 type failure struct {
 	id, text string
 	output   []string
@@ -206,8 +206,8 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 }
 
 // outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the plan
-// distinguishes the two. Without a plan, a path with the form of an item's path, such as "m[2]", is taken as an item if the map is running. In a run
-// that continued from a snapshot or a store, such a path is always taken as an item, because the map may have begun before the first event.
+// distinguishes the two. Without a plan, a path with the form of an item's path, such as "m[2]", is taken as an item if the node "m" is live. In a
+// run that continued from a snapshot or a store, such a path is always taken as an item, because the map may have begun before the first event.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -326,7 +326,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 	return n
 }
 
-// past describes what a run did before the first event.
+// The type `past` describes what a run did before the first event.
 type past struct {
 	start time.Time
 	total int
@@ -428,7 +428,8 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// shown lists the statuses that a summary counts. The most important come first, because a summary that is too long for its line loses its end.
+// The variable `shown` lists the statuses that a summary counts. The most important come first, because a summary that is too long for its line loses
+// its end.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
@@ -452,7 +453,7 @@ func (s *state) done() string {
 	return fmt.Sprintf("[%d/%s]", done, total)
 }
 
-// summary returns the progress of the run, as in "[12/40] 1 failed 3 running".
+// The method `summary` returns the progress of the run, as in "[12/40] 1 failed 3 running".
 func (s *state) summary() string { return s.summarize("") }
 
 // summaryAt is the summary with the items of maps, as in "[1/3] 4200/10000 items (812/s, 7s left) 1 running".
@@ -527,8 +528,8 @@ func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }
 
-// errorText returns the text of a step's error, without the name of the node. It renders the error through a NodeError, which bounds the
-// text and recovers from panics of the Error method.
+// errorText returns the text of a step's error, without the name of the node. It renders the error through a NodeError, which shortens a long text
+// and recovers from panics of the Error method.
 func errorText(err error) string {
 	if own, ok := err.(*kahn.NodeError); ok {
 		err = own.Err

@@ -14,7 +14,7 @@ type tail struct {
 	full  bool     // whether `part` has reached its maximum size; further text of the line is dropped
 }
 
-// write adds a text, which need not end with a newline.
+// The method `write` adds a text, which need not end with a newline.
 func (t *tail) write(text string) {
 	for {
 		line, rest, ended := strings.Cut(text, "\n")

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// clean returns a text that is safe to show on one line of a terminal.
+// The function `clean` returns a text that is safe to show on one line of a terminal.
 func clean(text string) string { return foreign.Line(text, math.MaxInt) }
 
-// fit shortens a text that is wider than the given number of columns: it cuts between grapheme clusters and adds "…". The text must come from the
-// function `clean`.
+// The function `fit` shortens a text that is wider than the given number of columns: it cuts between grapheme clusters and adds "…". The text must
+// come from the function `clean`.
 func fit(text string, columns int) string {
 	if uniseg.StringWidth(text) <= columns {
 		return text
@@ -43,7 +43,7 @@ func beside(left, right string, columns int) string {
 	return fit(left+strings.Repeat(" ", gap)+right, columns)
 }
 
-// clock renders an elapsed time: "00:12", "1:02:03".
+// The function `clock` renders an elapsed time: "00:12", "1:02:03".
 func clock(d time.Duration) string {
 	s := int(max(d, 0) / time.Second)
 	if s < 3600 {
@@ -52,7 +52,7 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// tenths renders the running time of a step: "3.2s", "1m03s", "1h02m".
+// The function `tenths` renders the running time of a step: "3.2s", "1m03s", "1h02m".
 func tenths(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -63,10 +63,10 @@ func tenths(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
-// seconds renders a duration: "1.500s".
+// The function `seconds` renders a duration: "1.500s".
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }
 
-// plural renders a count with its noun: "1 run", "2 runs".
+// The function `plural` renders a count with its noun: "1 run", "2 runs".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -74,7 +74,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// cut cuts a text to a number of bytes, between characters.
+// The function `cut` cuts a text to a number of bytes, between characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

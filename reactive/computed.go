@@ -47,7 +47,7 @@ func (c *Computed[T]) Load() (T, error) {
 	return x, err
 }
 
-// load is like Load, but also returns the version of the outcome.
+// The method `load` is like Load, but also returns the version of the outcome.
 func (c *Computed[T]) load() (T, uint64, error) {
 	if x, stamp, now := c.cell.load(&c.scope.committed); stamp == now {
 		return x.value, x.version, x.err
@@ -139,7 +139,7 @@ func (c *Computed[T]) fail(err error) {
 	c.settled()
 }
 
-// settled records that the value or the error is up to date.
+// The method `settled` records that the value or the error is up to date.
 func (c *Computed[T]) settled() {
 	c.valid = c.scope.clock
 	c.flags |= flagValue | flagMade

@@ -3,8 +3,8 @@ package reactive
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
 // node is the common part of signals, computeds and effects: a vertex of the dependency graph. A computed has links to its sources, the nodes
-// that it reads. The sources have links to the computed only while the computed is observed. So an unobserved computed has no subscription and
-// can be garbage-collected.
+// that it reads. The sources have links to the computed only while the computed is observed: while an effect reads it, directly or through other
+// computeds. So an unobserved computed has no subscription and can be garbage-collected.
 //
 // The fields that a change accesses in every node come first, so that they fit into one cache line.
 type node struct {
@@ -71,7 +71,7 @@ func (n *node) begin() (outer *node) {
 	return outer
 }
 
-// end reverses begin, and drops the dependencies that the callback has not read in this evaluation.
+// The method `end` reverses begin, and drops the dependencies that the callback has not read in this evaluation.
 func (n *node) end(outer *node) {
 	n.scope.active = outer
 	n.flags &^= flagRunning
@@ -140,8 +140,8 @@ func (sc *Scope) track(source *node) {
 	}
 }
 
-// attach subscribes a target to its source. If the source is a computed without observers, attach also subscribes this computed to its sources,
-// and so on.
+// attach subscribes a target to its source. If the source is a computed that had no subscriber before, attach also subscribes this computed to its
+// sources, and so on.
 func (sc *Scope) attach(l *link) {
 	work := sc.work
 	for {
@@ -209,7 +209,7 @@ func appendLink(list []*link, l *link) []*link {
 	return append(list, l)
 }
 
-// hook records that a node with OnWatch functions has got its first subscriber or lost its last subscriber.
+// The method `hook` records that a node with OnWatch functions has got its first subscriber or lost its last subscriber.
 func (sc *Scope) hook(n *node) {
 	if n.watch != nil && n.flags&flagHooked == 0 {
 		n.flags |= flagHooked
@@ -248,7 +248,7 @@ func (sc *Scope) notify(n *node) {
 	}
 }
 
-// fresh reports whether a computed is certainly up to date. It does not look at the dependencies of the computed.
+// The method `fresh` reports whether a computed is certainly up to date. It does not look at the dependencies of the computed.
 func (n *node) fresh() bool {
 	if n.subs != nil {
 		return n.flags&(flagValue|flagNotified) == flagValue
@@ -256,7 +256,7 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is an entry of the stack of `refresh`: a computed that is being checked, and the dependency that must be refreshed first.
+// The type `check` is an entry of the stack of `refresh`: a computed that is being checked, and the dependency that must be refreshed first.
 type check struct {
 	n  *node
 	at *link

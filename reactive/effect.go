@@ -92,7 +92,7 @@ func (e *Effect) Dispose() {
 	}
 }
 
-// doom marks the effect, so that the holder of the lock tears it down.
+// The method `doom` marks the effect, so that the holder of the lock tears it down.
 func (e *Effect) doom() {
 	sc := e.scope
 	e.doomed.Store(true)
@@ -142,8 +142,8 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// clear disposes of the effects that were created in the last run, calls the cleanups, and disposes of the effects that were created in the
-// cleanups. It reports whether a cleanup failed.
+// The method `clear` disposes of the effects that were created in the last run, calls the cleanups, and disposes of the effects that were created in
+// the cleanups. It reports whether a cleanup failed.
 func (e *Effect) clear() (failed bool) {
 	e.dropChildren()
 	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
@@ -240,7 +240,7 @@ func (e *Effect) outdated() bool {
 	return false
 }
 
-// run calls the effect's function for the first time and returns its panic as an error.
+// The method `run` calls the effect's function for the first time and returns its panic as an error.
 func (e *Effect) run() (err error) {
 	ok := false
 	outer := e.begin()

@@ -10,9 +10,10 @@ import (
 // patience is how long a call in a callback waits for a lock that its own goroutine may hold.
 const patience = 100 * time.Millisecond
 
-// lock takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own goroutine, so
-// lock returns an error instead. Go does not report which goroutine holds a lock. So lock returns the error if the caller's stack shows a callback of
-// any scope, and the lock does not become free in the time `patience`. A lock that another goroutine holds usually becomes free in this time.
+// The method `lock` takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own
+// goroutine, so lock returns an error instead. Go does not report which goroutine holds a lock. So lock returns the error if the caller's stack shows
+// a callback of any scope, and the lock does not become free in the time `patience`. A lock that another goroutine holds usually becomes free in this
+// time.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil

@@ -121,7 +121,7 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 	e.cleanups = append(e.cleanups, f)
 }
 
-// prove panics unless the tracker's callback is running. A running callback holds the lock.
+// The method `prove` panics unless the tracker's callback is running. While a callback runs, its goroutine holds the lock.
 func (sc *Scope) prove(t Reader) {
 	switch t := t.(type) {
 	case *readTracker:
@@ -210,7 +210,7 @@ func (sc *Scope) Err() error {
 	return err
 }
 
-// leave ends a call that has taken the scope's lock: it runs effects, adds their errors to *err, and releases the lock.
+// The method `leave` ends a call that has taken the scope's lock: it runs effects, adds their errors to *err, and releases the lock.
 func (sc *Scope) leave(err *error) {
 	sc.active = nil // still set if a callback has called runtime.Goexit
 	sc.commit()
@@ -228,7 +228,7 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether the lock can be released without further work.
+// The method `quiet` reports whether the lock can be released without further work.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }
@@ -276,8 +276,8 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run does the work of flush until an effect panics or calls Goexit. If an effect panics, flush calls run again, so run needs only one deferred
-// function for all effects. After runtime.Goexit in an effect the remaining effects still run.
+// The method `run` does the work of flush until an effect panics or calls Goexit. If an effect panics, flush calls run again, so run needs only one
+// deferred function for all effects. After runtime.Goexit in an effect the remaining effects still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
@@ -340,7 +340,7 @@ func (sc *Scope) run() (done bool) {
 	return true
 }
 
-// rest resets the counts of rounds and runs.
+// The method `rest` resets the counts of rounds and runs.
 func (sc *Scope) rest() {
 	sc.rounds = 0
 	sc.flushes++
@@ -423,7 +423,7 @@ func (sc *Scope) callHooks() {
 // runtime/debug.Stack returns it. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
-// caught turns a panic value into an error. A panic that passes through several callbacks is wrapped once.
+// The function `caught` turns a panic value into an error. A panic that passes through several callbacks is wrapped once.
 func caught(v any) error {
 	switch v := v.(type) {
 	case *PanicError:

@@ -50,7 +50,7 @@ func (v *Value[T]) Load() T {
 	return x
 }
 
-// load returns the value and its version.
+// The method `load` returns the value and its version.
 func (v *Value[T]) load() (T, uint64) {
 	for {
 		if x, stamp, now := v.cell.load(&v.scope.committed); stamp <= now {
@@ -90,14 +90,14 @@ func (s *Signal[T]) Set(w Writer, v T) {
 	s.set(v)
 }
 
-// set sets the value and notifies dependents. The caller holds the scope's lock.
+// The method `set` sets the value and notifies dependents. The caller holds the scope's lock.
 func (v *Value[T]) set(x T) {
 	if v.write(x) && v.subs != nil {
 		v.scope.notify(&v.node)
 	}
 }
 
-// write sets the value without notifying dependents. It reports whether the value has changed.
+// The method `write` sets the value without notifying dependents. It reports whether the value has changed.
 func (v *Value[T]) write(x T) bool {
 	if v.equal(v.cell.current(), x) {
 		return false
@@ -163,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is noStamp, which is
-// later than every time, if no value was put, or if the writer reused the slot during load.
+// The method `load` returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is
+// noStamp, which is later than every time, if no value was put, or if the writer reused the slot during load.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()

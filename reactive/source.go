@@ -51,7 +51,7 @@ type Publication Source
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
 // Commit makes the values that Publish has set visible to Load. The function `publish` calls Commit after its last Publish, while it holds the
-// machine's lock. So a value that is created under this lock is never older than the published values.
+// machine's lock. Under the same lock the machine may call NewValue. So the new value never shows an older state than the values that Load returns.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.

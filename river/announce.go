@@ -57,7 +57,7 @@ func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) err
 	return nil
 }
 
-// owner is an owner of leases in a schema of a database.
+// The type `owner` is an owner of leases in a schema of a database.
 type owner struct {
 	host             string
 	port             uint16

@@ -19,7 +19,7 @@
 //	…
 //	_, _, err = c.Create(ctx, n, riverkahn.CreateOptions{})
 //
-// The names by task:
+// The names of this package, by task:
 //
 //   - Performing runs: [Performer], [Workflow], [Retention]; [RunArgs] is the job of a run, [QueueOf] its queue.
 //   - Creating and steering runs: [Client] with [CreateOptions] and [PriorityLabel]. [Client.Post] stores a signal, a cancel or a redrive, and the

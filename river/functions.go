@@ -34,7 +34,7 @@ func Functions(store, river string) string {
 	).Replace(functions)
 }
 
-// literal returns a text as an SQL literal.
+// The function `literal` returns a text as an SQL literal.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // The constant `functions` implements Client.WakeTx in SQL, and also the method enqueue, which WakeTx calls. The SQL function queue_of computes

@@ -27,7 +27,7 @@ func (RunArgs) Kind() string { return "kahn_run" }
 
 func argsOf(run string) RunArgs { return RunArgs{Run: run, Key: digest(run)} }
 
-// PriorityLabel is the name of the label that has the priority of a run's jobs.
+// PriorityLabel is the name of a run's label whose value is the priority of the run's jobs.
 const PriorityLabel = "river.priority"
 
 // The variable `live` contains the states of a job that has not ended.

@@ -74,9 +74,9 @@ const (
 // upkeep is the configuration of the queue for the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds what the Performer needs to the configuration of a client of River: workers, the queues of the workflows, and periodic jobs. It
-// sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue],
-// or comes from [kahn.Graph.Compile].
+// Register adds what the Performer needs to the configuration of a client of River: workers, the queues of the workflows, and periodic jobs. If
+// FetchCooldown is 0, Register sets it to 1 ms. If FetchPollInterval is 0, Register sets it to 250 ms, or to FetchCooldown if that is longer. It also
+// sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -111,7 +111,7 @@ func (p *Performer) Register(config *river.Config) error {
 	return nil
 }
 
-// register adds queues and workers to a configuration.
+// The function `register` adds queues and workers to a configuration.
 func register(config *river.Config, queues map[string]river.QueueConfig, add func(w *river.Workers) error) error {
 	if config.Workers == nil {
 		config.Workers = river.NewWorkers()
@@ -166,12 +166,12 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 	return byQueue, queues, plans, nil
 }
 
-// client returns a Client with the Performer's Store and the River client that works the current job. ctx is the job's context.
+// The method `client` returns a Client with the Performer's Store and the River client that works the current job. ctx is the job's context.
 func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }
 
-// enter records a run that begins. After Stop, enter makes the process leave the run at once.
+// The method `enter` records a run that begins. After Stop, enter makes the process leave the run at once.
 func (p *Performer) enter(run *kahn.Run) {
 	p.mu.Lock()
 	p.atWork[run] = true
@@ -188,9 +188,9 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves its runs: it begins no further steps, and waits for the running steps. Other processes continue
-// the runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause.
-// The client's own Stop, in contrast, lets each run continue until the run ends, waits for a signal, or pauses for more than 5 s. The client's
+// Stop stops the client of River, and leaves the runs: the process begins no further steps, and Stop waits for the running steps. Other processes
+// continue the runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the
+// cause. The client's own Stop, in contrast, lets each run continue until the run ends, waits for a signal, or pauses for more than 5 s. The client's
 // StopAndCancel interrupts the runs, as Performer.Stop does if ctx has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {

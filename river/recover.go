@@ -50,7 +50,7 @@ func addRecovery(config *river.Config, s *postgres.Store, queue string, every ti
 	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, every, recoverArgs{}), periodic(queue, strayRounds*every, recoverArgs{Strays: true}))
 }
 
-// periodic returns a periodic job of River's leader.
+// The function `periodic` returns a periodic job of River's leader.
 func periodic(queue string, every time.Duration, args river.JobArgs) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
 		return args, &river.InsertOpts{Queue: queue, MaxAttempts: 1}
@@ -75,8 +75,7 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs or steps one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is the number of searches for lost runs between two searches for runs without a job. A search for runs without a job is rarer since it
-	// reads all due runs.
+	// There is one search for runs without a job for every strayRounds searches for lost runs. It is rarer because it reads all due runs.
 	strayRounds = 12
 )
 
@@ -109,14 +108,14 @@ const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// place records which run a search has inspected last.
+// The type `place` records which run a search has inspected last.
 type place struct {
 	status  int // the index of the status in atWork
 	created time.Time
 	run     string
 }
 
-// atWork are the statuses of runs that may wait for the reply of a job.
+// The variable atWork contains the statuses of runs that may wait for the reply of a job.
 var atWork = []string{"suspended", "running"}
 
 // The function `newest` returns the place before the newest run of a status. A search of this status begins there.
@@ -299,8 +298,8 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 // errGone is the error of an attempt if its job was deleted, or ended without a reply.
 var errGone = errors.New("the job of the step is gone: it was deleted or cancelled before it was performed, or it could not begin")
 
-// refuse posts an error as the reply to an attempt. If the run has ended or is not stored any more, nothing waits for the reply, so refuse does
-// nothing.
+// The method `refuse` posts an error as the reply to an attempt. If the run has ended or is not stored any more, nothing waits for the reply, so
+// refuse does nothing.
 func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) error {
 	err := c.reply(ctx, tx, a, kahn.Reply{Err: why})
 	if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {

@@ -25,7 +25,7 @@ type Server struct {
 	Store *postgres.Store
 	// Step performs the steps. It is required.
 	Step kahn.StepFunc
-	// Kinds are the kinds of nodes that the process serves, each with the number of steps that it performs at the same time.
+	// Kinds are the kinds of nodes that the process serves, each with the maximum number of steps that the process performs at the same time.
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. If Codec is nil, the Server uses an empty [kahn.Types].
 	Codec kahn.Codec
@@ -282,7 +282,7 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	return err
 }
 
-// unheard drops what a step reports in a job of its own, such as logs. These reports do not reach the run.
+// The type `unheard` drops what a step reports while a Server performs it, such as logs. These reports do not reach the run.
 type unheard struct{}
 
 func (unheard) Emit(any)               {}
