@@ -328,6 +328,11 @@ func (x *landing) landLines(runs map[string]*Run) {
 	for i := range list {
 		list[i].run.st.KeepLine(&list[i].Line)
 	}
+	for i := range x.Runs {
+		if in := runs[x.Runs[i].Run]; in != nil {
+			in.st.KeepOffers()
+		}
+	}
 }
 
 // inTurn sorts the restored attempts that Next and NextStop have not returned.

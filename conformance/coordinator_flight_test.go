@@ -286,9 +286,9 @@ func flight(t *testing.T, seed uint64, cut bool) (x *ferry, g *kahn.Graph, res *
 		kahn.ExpandedGraphs(func(_ string, state any) (*kahn.Graph, error) { return table[state.(int)], nil }),
 	}
 	switch rate := rng.IntN(6); {
-	case rate == 0 && mode == kahn.Eager:
+	case rate == 0:
 		opts = append(opts, kahn.Rate{Starts: 1, Per: 4 * ms, Burst: 2})
-	case rate == 1 && mode == kahn.Eager:
+	case rate == 1:
 		opts = append(opts, kahn.KeyRate(kahn.Rate{Starts: 1, Per: 7 * ms}))
 	case rate == 2:
 		opts = append(opts, kahn.Timeout(60*ms))

@@ -315,3 +315,38 @@ func TestSharedGroupOfCompensations(t *testing.T) {
 		})
 	}
 }
+
+// TestFullMap: a map whose Limit is reached does not keep a slot or a token of a group for its next item. Nodes outside the map, and nodes inside its
+// items, take the slot or the token.
+func TestFullMap(t *testing.T) {
+	lasts := func(n kahn.Node, d time.Duration, groups ...string) kahn.Node {
+		n.Do, n.Groups = takes(d), groups
+		return n
+	}
+	items := func(n kahn.Node) kahn.Node {
+		n.Map, n.Params = &kahn.Map{Over: "items", Limit: 1}, map[string]any{"items": []any{1, 2}}
+		return n
+	}
+	inBubble(t, "a token for the graph of an item", func(t *testing.T) {
+		m := items(after("M", "A"))
+		m.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(after("X")), nil, nil) }
+		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
+			try(t, graph(after("A"), m), nop, mode, kahn.Rate{Starts: 1, Per: time.Second}).expectStarts("A@0s M@0s M[0]@1s M[0]/X@2s M[1]@3s M[1]/X@4s")
+		}
+	})
+	for _, of := range []struct {
+		name   string
+		b      time.Duration
+		starts string
+	}{
+		{"a slot that becomes free while the map is full", 20 * ms, "S@0s T@0s A@0s B@0s M@5ms W@6ms M[0]@10ms W/Z@20ms M[1]@1h0m0.01s"},
+		{"two slots that become free at once", 10 * ms, "S@0s T@0s A@0s B@0s M@5ms W@6ms M[0]@10ms W/Z@10ms M[1]@1h0m0.01s"},
+	} {
+		inBubble(t, of.name, func(t *testing.T) {
+			g := graph(lasts(after("A"), 10*ms, "g"), lasts(after("B"), of.b, "g"), lasts(after("S"), 5*ms), lasts(after("T"), 6*ms),
+				lasts(items(after("M", "S")), time.Hour, "g"), kahn.Node{ID: "W", After: []string{"T"}, Sub: graph(lasts(after("Z"), time.Hour, "g"))})
+			g.Groups = []kahn.Group{{Name: "g", Limit: 2}}
+			try(t, g, nop).expectStarts(of.starts)
+		})
+	}
+}

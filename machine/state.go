@@ -549,7 +549,7 @@ func (s *Locked) leaveRunning(r Ref) {
 		s.Refund(r)
 	}
 	if s.occupies(r) {
-		s.running--
+		s.vacate()
 	}
 	if w := s.words[r]; w&WordExpanded != 0 {
 		s.words[r] = w &^ WordExpanded
@@ -572,7 +572,7 @@ func (s *Locked) Expand(r Ref) {
 	held := s.occupies(r)
 	s.words[r] |= WordExpanded
 	if held && !s.occupies(r) {
-		s.running--
+		s.vacate()
 	}
 	if held {
 		s.release(r)

@@ -38,7 +38,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 	case s.hold != holdNothing || s.limit > 0 && s.running >= s.limit || !s.ready.Remove(int(s.order.pos[r])) || !s.acquire(r):
 		return Task{}, fmt.Errorf("%w: node %s", ErrNoSlot, foreign.Quote(s.net.ID(r)))
 	}
-	s.running++
+	s.occupy()
 	return s.start(r), nil
 }
 

@@ -40,7 +40,7 @@ func (s *Locked) Next() (Task, bool) {
 				break
 			}
 			if r := s.order.at[i]; s.acquire(r) {
-				s.running++
+				s.occupy()
 				return s.start(r), true
 			}
 		}

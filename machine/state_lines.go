@@ -1,18 +1,24 @@
 package machine
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes are grouped into crowds.
 type line struct {
 	*Slots                       // nil: no limit
 	queues [queueCount]lineQueue // one for nodes that need a token and one for other nodes, so that a lack of tokens holds back only nodes that need one
+	passes bool                  // whether the line is in limits.offered
 }
 
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
 	listed  bool   // whether the run is listed in Slots.waiting
-	arrival uint64 // if so: the number of its arrival
+	parked  bool   // whether the run was listed, and is listed again when it has a free slot of its own
+	arrival uint64 // in both cases: the number of its arrival
 }
 
 // The queues of a line.
@@ -190,10 +196,118 @@ func (s *Locked) await(c *crowd, g int32) {
 	q := &x.queues[of]
 	q.add(c)
 	s.visits++
-	if !q.listed {
+	switch {
+	case q.parked:
+		if !s.isFull() { // a node that is being undone waits
+			s.unpark(g, of)
+		}
+	case !q.listed:
 		x.arrivals++
 		q.listed, q.arrival = true, x.arrivals
 		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
+	}
+}
+
+// queueAt names a queue of a line.
+type queueAt struct {
+	g  int32
+	of int
+}
+
+// isFull reports whether the run has no free slot of its own, so that none of its ready nodes can start. A node that is being undone takes no such
+// slot.
+func (s *Locked) isFull() bool { return s.limit > 0 && s.running >= s.limit && !s.Undoes() }
+
+// park sets a queue aside whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The slot or
+// token is offered to other runs. Without park, a map with a limit could keep a token from the nodes inside its own items, and wait for them.
+func (s *Locked) park(g int32, of int) {
+	q := &s.limits.groups[g].queues[of]
+	q.listed, q.parked = false, true
+	s.limits.parked = append(s.limits.parked, queueAt{g, of})
+}
+
+// unpark lists a queue again, in the place of its arrival.
+func (s *Locked) unpark(g int32, of int) {
+	x := &s.limits.groups[g]
+	q := &x.queues[of]
+	q.listed, q.parked = true, false
+	i, _ := slices.BinarySearchFunc(x.waiting[of], q.arrival, func(w waiting, arrival uint64) int { return cmp.Compare(w.arrival, arrival) })
+	x.waiting[of] = slices.Insert(x.waiting[of], i, waiting{s, g, q.arrival})
+}
+
+// occupy takes a slot of the run's own limit.
+func (s *Locked) occupy() {
+	s.running++
+	if len(s.limits.offered) > 0 {
+		s.pass()
+	}
+}
+
+// pass is called when a node of the run has started. If the run has no free slot any more, pass offers to other runs what its remaining nodes were
+// offered.
+func (s *Locked) pass() {
+	l := s.limits
+	full := s.isFull()
+	if !full && s.ready.Len() > 0 {
+		return
+	}
+	list := l.offered
+	l.offered = nil
+	for _, g := range list {
+		l.groups[g].passes = false
+	}
+	if !full {
+		return
+	}
+	defer l.lockPool()()
+	for _, g := range list {
+		s.offer(g)
+	}
+}
+
+// KeepOffers treats all nodes that contend for a slot as if they had left a line because of an offer. It is called for a restored run, after KeepLine.
+func (s *Locked) KeepOffers() {
+	if !s.limits.active || s.limit == 0 || s.limit == math.MaxInt {
+		return
+	}
+	var list []int
+	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
+		list = append(list, i)
+		for g := range s.lines(s.order.at[i]) {
+			s.offered(g)
+		}
+	}
+	for _, i := range list {
+		s.ready.Insert(i)
+	}
+}
+
+// offered records that a node contends because of an offer, if the run has a limit of its own.
+func (s *Locked) offered(g int32) {
+	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt && !x.passes {
+		x.passes = true
+		s.limits.offered = append(s.limits.offered, g)
+	}
+}
+
+// vacate gives back a slot of the run's own limit. The queues that were set aside get offers again.
+func (s *Locked) vacate() {
+	s.running--
+	l := s.limits
+	if len(l.parked) == 0 || s.isFull() {
+		return
+	}
+	list := l.parked
+	l.parked = nil
+	defer l.lockPool()()
+	for _, at := range list {
+		switch q := &l.groups[at.g].queues[at.of]; {
+		case q.parked && len(q.crowds) > 0:
+			s.unpark(at.g, at.of)
+			s.offer(at.g)
+		default:
+			q.parked = false
+		}
 	}
 }
 
@@ -281,6 +395,8 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 			return lineEmpty
 		case s.lacks(x.Slots, c.token && !s.Hurries()):
 			return lineStuck
+		case s.isFull():
+			return lineFull
 		}
 		s.visits++
 		bunch, throng := c, c
@@ -312,6 +428,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 			s.sortOut(c)
 		}
 		s.contend(pos)
+		s.offered(g)
 		return lineMoved
 	}
 }

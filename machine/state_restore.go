@@ -377,7 +377,7 @@ func (s *Locked) Lines() (list []Line) {
 		x := &s.limits.groups[g]
 		for of := range x.queues {
 			q := &x.queues[of]
-			if x.Slots == nil || !q.listed {
+			if x.Slots == nil || !q.listed && !q.parked {
 				continue
 			}
 			l := Line{Group: int32(g), Token: of == needToken, Arrival: q.arrival}
@@ -407,10 +407,14 @@ func (s *Locked) KeepLine(l *Line) {
 	if l.Token {
 		of = needToken
 	}
-	if q := &x.queues[of]; !q.listed {
+	if q := &x.queues[of]; !q.listed && !q.parked {
 		x.arrivals = max(x.arrivals, l.Arrival)
-		q.listed, q.arrival = true, l.Arrival
-		x.waiting[of] = append(x.waiting[of], waiting{s, g, l.Arrival})
+		if q.arrival = l.Arrival; s.isFull() { // at the latest the next offer would set the queue aside
+			s.park(g, of)
+		} else {
+			q.listed = true
+			x.waiting[of] = append(x.waiting[of], waiting{s, g, l.Arrival})
+		}
 	}
 	for _, r := range l.Nodes {
 		if s.known(r) == nil && statusOf(s.words[r]) == Ready && s.Needs(r, x.Slots) && s.ready.Remove(int(s.order.pos[r])) {

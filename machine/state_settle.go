@@ -576,7 +576,7 @@ func (s *Locked) Complete(r Ref) {
 		s.check(r, Completed)
 	}
 	s.busy--
-	s.running--
+	s.vacate()
 	if s.waves || s.noted || s.stateTimes != nil || s.limits.active {
 		s.release(r)
 		s.finish(r, Completed, 0)

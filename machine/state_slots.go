@@ -25,6 +25,9 @@ type limits struct {
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurried
 	late   *lateLines   // nil if no value decides the key of a node
+
+	parked  []queueAt // the queues that are set aside while the run has no free slot of its own, see park
+	offered []int32   // the lines whose nodes contend because of an offer, in a run with a limit of its own, see pass
 }
 
 // lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in the
@@ -432,6 +435,9 @@ func (x *Slots) Offer() *Locked {
 				return nil
 			}
 			tokens = false
+		case lineFull:
+			w.s.park(w.g, of)
+			x.waiting[of] = x.waiting[of][1:]
 		case lineEmpty:
 			w.s.limits.groups[w.g].queues[of].listed = false
 			x.waiting[of] = x.waiting[of][1:]
@@ -446,10 +452,14 @@ const (
 	lineEmpty lineState = iota // no node waits
 	lineMoved                  // a node contends again
 	lineStuck                  // no slot or token is free
+	lineFull                   // the run has no free slot of its own
 )
 
 // offerOwn does the same as offer, but only for nodes of this run.
 func (s *Locked) offerOwn(g int32) lineState {
+	if s.isFull() {
+		return lineEmpty // Offer sets the line aside, unless no slot or token is free
+	}
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)
 	if _, slot := s.first(g, needSlot); token < slot {

@@ -103,7 +103,7 @@ func (s *Locked) Doze(r Ref) {
 	s.words[r] |= WordDormant
 	s.busy--
 	if s.occupies(r) { // an item of a map holds no slot of the map while the item waits
-		s.running--
+		s.vacate()
 	}
 	s.fallAsleep()
 	if s.obs != nil {
@@ -122,7 +122,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // the composite takes a slot even above the limit, since its nested run already continues
+		s.occupy() // the composite takes a slot even above the limit, since its nested run already continues
 	}
 	s.awake()
 	s.log(r, was, Running)
