@@ -267,7 +267,7 @@ func (s *Locked) pass() {
 
 // KeepOffers treats all nodes that contend for a slot as if they had left a line because of an offer. It is called for a restored run, after KeepLine.
 func (s *Locked) KeepOffers() {
-	if !s.limits.active || s.limit == 0 || s.limit == math.MaxInt {
+	if !s.limits.active || s.limit == 0 || s.limit == math.MaxInt32 {
 		return
 	}
 	var list []int
@@ -284,7 +284,7 @@ func (s *Locked) KeepOffers() {
 
 // offered records that a node contends because of an offer, if the run has a limit of its own.
 func (s *Locked) offered(g int32) {
-	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt && !x.passes {
+	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt32 && !x.passes {
 		x.passes = true
 		s.limits.offered = append(s.limits.offered, g)
 	}
