@@ -622,16 +622,14 @@ func (s *Locked) settled(r Ref) {
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {
-	case Failed:
-		s.badNodes--
-		if w&WordTolerated != 0 {
-			s.tolerated--
-		}
-	case Aborted:
+	case Failed, Aborted:
 		s.badNodes--
 	case Cancelled:
 		s.badNodes--
 		s.cancelled--
+	}
+	if w&WordTolerated != 0 { // the node failed or completed, see Settle
+		s.tolerated--
 	}
 	origin := NoRef
 	to, arg := Aborted, uint64(uint32(origin))

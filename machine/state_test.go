@@ -322,3 +322,28 @@ func TestPausedUndoGivesItsSlotsBackOnce(t *testing.T) {
 	_, ok = s.NextUndo()
 	require.True(t, ok)
 }
+
+// A composite that completed despite failures inside, and whose end cannot be written, fails like any node: the run has handled no failure.
+func TestOverruledTolerance(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		for _, tolerant := range []bool{true, false} {
+			a := machine.NodeSpec{Flags: machine.FlagComposite}
+			if tolerant {
+				a.Flags = machine.FlagTolerant
+			}
+			net := build(t, "a b", []machine.NodeSpec{a, {}})
+			s := (*machine.Locked)(machine.New(net, &machine.Setup{}))
+			task, ok := s.Next()
+			require.True(t, ok)
+			out := machine.Outcome{Status: machine.Completed, Degraded: true}
+			if tolerant {
+				out = machine.Outcome{Status: machine.Failed, Cause: machine.CauseStepError}
+			}
+			require.NoError(t, s.Settle(task.Token, out))
+			require.True(t, s.HandledFailures())
+			s.Overrule(task.Ref, own)
+			require.False(t, s.HandledFailures())
+		}
+	}
+}
