@@ -120,7 +120,7 @@ func (h *host) priority(t typed) sdk.Priority {
 // decides whether to perform the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
-	final := []string{"TemporalTimeout:Heartbeat", "PanicError"}
+	final := []string{"TemporalTimeout:Heartbeat"} // no more than needed, since the history has this list with each attempt
 	if k.StartToClose > 0 {
 		final = append(final, "TemporalTimeout:StartToClose")
 	}

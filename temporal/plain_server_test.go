@@ -94,7 +94,7 @@ func (s wiring) plainWorkflow(ctx workflow.Context) ([]string, error) {
 }
 
 // mostBytes bounds the bytes of a run's history, in relation to plain code.
-const mostBytes = 1.35
+const mostBytes = 1.3
 
 // TestServerCosts compares graphs with plain Temporal code of the same shape, in alternating rounds: the medians of the latency of a step, and the
 // bytes of the history. It logs the rows of the table in docs/costs.md, and fails if the history is too long.
