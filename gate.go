@@ -500,4 +500,6 @@ type Wait struct {
 	Deadline time.Time
 	// Run is the id of the run for whose end the node waits, see AwaitRun; "" if the node waits for a signal.
 	Run string
+	// Choices are the answers that a gate accepts, as in [Why]. It is nil if the gate accepts any answer, and for other nodes.
+	Choices []string
 }

@@ -401,7 +401,7 @@ func (r *Run) reachGate(ref machine.Ref, now int64) {
 		return
 	}
 	x := r.extra(ref)
-	x.wait = &Wait{Node: r.plan.names[ref], Token: r.path(ref), Since: r.timeAt(now)}
+	x.wait = &Wait{Node: r.plan.names[ref], Token: r.path(ref), Since: r.timeAt(now), Choices: slices.Clone(r.plan.choices(ref))}
 	if g := r.plan.node(ref).Gate; g != nil && g.Timeout > 0 {
 		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
 		r.armGate(ref, x, g.Timeout)

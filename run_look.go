@@ -645,7 +645,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 		}
 	}
 	if n.Wait != nil && n.Status == Suspended {
-		x.Wait = &Wait{Node: x.ID, Token: n.Wait.Token, Info: n.Wait.Info.shown(), Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run}
+		x.Wait = &Wait{Node: x.ID, Token: n.Wait.Token, Info: n.Wait.Info.shown(), Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run, Choices: n.Wait.Choices}
 	}
 	switch {
 	case n.Undo != nil:

@@ -277,6 +277,7 @@ type waitState struct {
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	Run      string    `json:"run,omitempty"` // the awaited run
+	Choices  []string  `json:"choices,omitempty"`
 }
 
 // awaitedRun is the answer to a call of AwaitRun by a node.

@@ -492,6 +492,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 	x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run}
 	if r.plan.net.Is(ref, machine.FlagGate) {
+		x.wait.Choices = slices.Clone(r.plan.choices(ref)) // the snapshot may be of another version of the plan, or of kahn
 		return
 	}
 	if r.tokens == nil {

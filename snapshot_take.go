@@ -219,7 +219,7 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	}
 	text := x.texts.known()
 	if x.wait != nil {
-		n.Wait = &waitState{Token: x.wait.Token, Info: stored{x.wait.Info, text.info}, Since: x.wait.Since, Deadline: x.wait.Deadline, Run: x.wait.Run}
+		n.Wait = &waitState{Token: x.wait.Token, Info: stored{x.wait.Info, text.info}, Since: x.wait.Since, Deadline: x.wait.Deadline, Run: x.wait.Run, Choices: x.wait.Choices}
 	}
 	n.Awaited = slices.Clone(x.awaited)
 	if x.saved != nil {

@@ -362,7 +362,7 @@ func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) 
 
 func (s state) waits(codec kahn.Codec) (waits []kahn.Wait, err error) {
 	for _, w := range s.Waiting {
-		wait := kahn.Wait{Node: w.Node, Token: w.Token, Since: w.Since, Deadline: w.Deadline}
+		wait := kahn.Wait{Node: w.Node, Token: w.Token, Since: w.Since, Deadline: w.Deadline, Choices: w.Choices}
 		if wait.Info, err = codec.Decode(w.Info); err != nil {
 			return nil, fmt.Errorf("kahn/temporal: the info of node %q: %w", w.Node, err)
 		}

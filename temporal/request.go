@@ -51,6 +51,7 @@ type waiting struct {
 	Info     json.RawMessage `json:"info,omitempty"`
 	Since    time.Time       `json:"since"`
 	Deadline time.Time       `json:"deadline,omitzero"`
+	Choices  []string        `json:"choices,omitempty"`
 }
 
 // handle sets the handlers of the updates and of the queries. An update is carried out in its handler, which does not block.
@@ -142,7 +143,7 @@ func (x *interpreter) state() (state, error) {
 		if err != nil {
 			return s, fmt.Errorf("kahn/temporal: the info of node %q: %w", w.Node, err)
 		}
-		s.Waiting = append(s.Waiting, waiting{w.Node, w.Token, info, w.Since, w.Deadline})
+		s.Waiting = append(s.Waiting, waiting{w.Node, w.Token, info, w.Since, w.Deadline, w.Choices})
 	}
 	return s, nil
 }
