@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -360,6 +361,7 @@ func TestSealedAtConstruction(t *testing.T) {
 	for name, c := range map[string]kahn.Codec{
 		"no codec":         &store.Sealed{Keys: keys, Current: "k"},
 		"a short key":      &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"k": {1}}, Current: "k"},
+		"one key twice":    &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"k": keys["k"], "l": bytes.Clone(keys["k"])}, Current: "k"},
 		"no current key":   &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "x"},
 		"blobs of nothing": &store.Blobs{Codec: kahn.Types{}},
 		"inside":           &store.Blobs{Codec: &store.Sealed{Keys: keys, Current: "k"}, Store: new(store.MemoryBlobs)},

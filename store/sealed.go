@@ -30,7 +30,7 @@ var ErrSealed = errors.New("the value cannot be opened")
 // notices. The results of sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
-	// Keys maps names to keys of 32 bytes each. A stored value contains the name of its key. To replace a key, add the new one, make it Current, and
+	// Keys maps names to different keys of 32 bytes each. A stored value contains the name of its key. To replace a key, add the new one, make it Current, and
 	// remove the old one when no run needs it any more.
 	Keys map[string][]byte
 	// Current is the name of the key under which values are written.
@@ -42,15 +42,22 @@ type Sealed struct {
 	EventsInClear bool
 }
 
-// Check returns an error if there is no Codec, a key does not have 32 bytes, or the Current key is missing.
+// Check returns an error if there is no Codec, a key does not have 32 bytes, the Current key is missing, or two keys are equal. Under two names of
+// one key, the same value would be encrypted with the same nonce, but with different authenticated texts, and this endangers the encryption.
 func (s *Sealed) Check() error {
 	if err := CheckCodec(s.Codec); err != nil {
 		return err
 	}
+	names := map[string]string{} // by key
 	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {
-		if _, err := s.sealer(name); err != nil {
+		x, err := s.sealer(name)
+		if err != nil {
 			return err
 		}
+		if other, taken := names[string(x.key)]; taken {
+			return fmt.Errorf("%w: the keys %q and %q are equal", ErrSealed, other, name)
+		}
+		names[string(x.key)] = name
 	}
 	_, err := s.sealer(s.Current)
 	return err

@@ -198,6 +198,18 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// TestSealedKeysDiffer: Check refuses equal keys, since the same value under both names would be encrypted with the same nonce.
+func TestSealedKeysDiffer(t *testing.T) {
+	t.Parallel()
+	key := newKey(t)
+	c := &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"c": newKey(t), "b": key, "a": bytes.Clone(key)}, Current: "c"}
+	err := c.Check()
+	require.ErrorIs(t, err, store.ErrSealed)
+	require.ErrorContains(t, err, `the keys "a" and "b" are equal`)
+	delete(c.Keys, "a")
+	require.NoError(t, c.Check())
+}
+
 // TestSealed: without the key nobody can read a value, and Decode detects a value that was changed.
 func TestSealed(t *testing.T) {
 	t.Parallel()
