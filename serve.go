@@ -18,8 +18,8 @@ import (
 
 // Service describes the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store contains the runs. Serve performs them with [Durable] of this store. A Durable in the options of the Runner has no effect. A Durable of
-	// another store in the options of a Workflow is refused.
+	// Store contains the runs. Serve performs them with [Durable] of this store. A Durable of another store in the
+	// options of the Runner or of a Workflow is refused.
 	Store store.QueueStore
 	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow, whose graphs have the same name:
 	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
@@ -286,6 +286,13 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	}
 	if notifies {
 		v.calm = calmPause
+	}
+	host := byDefault[1]
+	if err := host.apply(rn.Options); err != nil {
+		return nil, err
+	}
+	if host.store != nil && !sameStore(host.store, s.Store) {
+		return nil, fmt.Errorf("%w: Serve: the Runner has the option Durable of another store: Serve performs the runs in Service.Store", ErrBadOption)
 	}
 	for _, w := range s.Workflows {
 		if err := v.add(w); err != nil {

@@ -77,6 +77,19 @@ func TestOptionsThatADriverIgnores(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadOption)
 		require.EqualError(t, err, `bad option: Serve: workflow "order" has the option `+c.text)
 	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, options := range map[string][]kahn.Option{
+		"an option":             {kahn.Durable(new(store.Memory))},
+		"an option of each run": {kahn.PerRun(func() []kahn.Option { return []kahn.Option{kahn.Durable(new(store.Memory))} })},
+	} {
+		err := (&kahn.Runner{Options: options}).Serve(ended, kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: graph(kahn.Node{ID: "a"}), Step: nop}}})
+		require.ErrorIs(t, err, kahn.ErrBadOption, name)
+		require.EqualError(t, err, "bad option: Serve: the Runner has the option Durable of another store: Serve performs the runs in Service.Store", name)
+	}
+	db := new(store.Memory)
+	err := (&kahn.Runner{Options: []kahn.Option{kahn.Durable(db)}}).Serve(ended, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: graph(kahn.Node{ID: "a"}), Step: nop}}})
+	require.ErrorIs(t, err, context.Canceled, "the Runner has the same store")
 	plan, err := graph(kahn.Node{ID: "a"}).Compile()
 	require.NoError(t, err)
 	_, err = kahn.NewCoordinator(plan, time.Now(), kahn.CancelWithContext())
