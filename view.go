@@ -410,17 +410,31 @@ func (r *Run) slip(ref machine.Ref, err error) error {
 	return joinSlip(s.err, err)
 }
 
-// notAncestor returns the error for a node that is not an ancestor of r. It searches for a similar name only among the nearest ancestors, so that
-// a mistake takes no more time in a large graph than in a small one.
+// notAncestor returns the error for a node that is not an ancestor of r. It lists the nearest ancestors. The error does not suggest another name for
+// a node that exists, since the author may have meant this node.
 func (p *Plan) notAncestor(r machine.Ref, id string) error {
+	near := p.nearestAncestors(r)
+	if _, known := p.find(id); !known {
+		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
+	}
+	rest := "this node has no ancestors"
+	if len(near) > 0 {
+		rest = "ancestors: " + quoteList(near)
+	}
+	return fmt.Errorf("%w: %s: no edge leads from it to this node, directly or through others (%s)", ErrNotAncestor, quoteID(id), rest)
+}
+
+// nearestAncestors returns the names of a few ancestors of r, so that a mistake takes no more time in a large graph than in a small one.
+func (p *Plan) nearestAncestors(r machine.Ref) []string {
 	const most = 50
-	var near []string
-	if _, known := p.find(id); known {
-		return fmt.Errorf("%w: %s: no edge leads from it to this node, directly or through others", ErrNotAncestor, quoteID(id))
-	}
 	if r == everyNode || r == p.end {
-		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, p.names[:min(len(p.names), most)]))
+		names := p.names
+		if r == p.end && r != noRef {
+			names = names[:r] // the end node has the last Ref
+		}
+		return names[:min(len(names), most)]
 	}
+	var near []string
 	seen, queue := map[machine.Ref]bool{}, []machine.Ref{r}
 	for head := 0; head < len(queue) && len(near) < most; head++ {
 		for _, i := range p.net.In(queue[head]) {
@@ -430,7 +444,7 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
+	return near
 }
 
 // Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a list

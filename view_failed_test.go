@@ -43,7 +43,7 @@ func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 }
 
 // TestUpstreamErrOfNoAncestor: a step that asks for the error of a node that is not an ancestor gets an error that lists the ancestors, also
-// in a map; a pruned node has no error.
+// if the node exists, and also in a map; a pruned node has no error.
 func TestUpstreamErrOfNoAncestor(t *testing.T) {
 	t.Parallel()
 	asks := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -51,7 +51,7 @@ func TestUpstreamErrOfNoAncestor(t *testing.T) {
 		require.NoError(t, s.UpstreamErr("web"))
 		for id, want := range map[string]string{
 			"pya":   `not an ancestor: "pya"; did you mean "pay"? (there is "pay", "mail")`,
-			"later": `not an ancestor: "later": no edge leads from it to this node, directly or through others`,
+			"later": `not an ancestor: "later": no edge leads from it to this node, directly or through others (ancestors: "pay", "mail")`,
 		} {
 			err := s.UpstreamErr(id)
 			require.ErrorIs(t, err, kahn.ErrNotAncestor)

@@ -113,7 +113,7 @@ func TestSlipsOfTests(t *testing.T) {
 		{"1 a guard", "delete all", unreadText + orJoin, fails + unreadText + orJoin, kahn.ErrUnreadFailure, guarded(large)},
 		{"2 a guard returns an error", "delete all", "the step broke", fails + "the step broke", errStep, guarded(func(kahn.View) (bool, error) { return true, errStep })},
 		{"2 a guard panics", "delete all", "panic: oh", fails + "panic: oh", nil, guarded(func(kahn.View) (bool, error) { panic("oh") })},
-		{"2 a guard asks a node that is not an ancestor", "delete all", `not an ancestor: "far": no edge leads from it to this node, directly or through others`, fails + `not an ancestor: "far": no edge leads from it to this node, directly or through others`, kahn.ErrNotAncestor, guarded(func(v kahn.View) (bool, error) { return v.Status("far") != kahn.Failed, nil })},
+		{"2 a guard asks a node that is not an ancestor", "delete all", `not an ancestor: "far": no edge leads from it to this node, directly or through others (ancestors: "count", "dry")`, fails + `not an ancestor: "far": no edge leads from it to this node, directly or through others (ancestors: "count", "dry")`, kahn.ErrNotAncestor, guarded(func(v kahn.View) (bool, error) { return v.Status("far") != kahn.Failed, nil })},
 	} {
 		for driver, drive := range drivers {
 			t.Run(c.name+", "+driver, func(t *testing.T) {

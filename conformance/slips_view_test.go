@@ -76,7 +76,7 @@ func TestViewOfNoAncestor(t *testing.T) {
 			return try(t, with(kahn.Node{When: asking(ask["Output"], id)}), nop).node("B").GuardErr.Error()
 		}
 		require.Equal(t, `not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`, text("fecth"))
-		require.Equal(t, `not an ancestor: "later": no edge leads from it to this node, directly or through others`, text("later"))
+		require.Equal(t, `not an ancestor: "later": no edge leads from it to this node, directly or through others (ancestors: "fetch")`, text("later"))
 	})
 	inBubble(t, "an error of the guard's own is kept, a panic too", func(t *testing.T) {
 		r := try(t, with(kahn.Node{When: func(v kahn.View) (bool, error) { v.Output("x"); return false, errStep }}), nop)
