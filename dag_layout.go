@@ -15,7 +15,7 @@ import (
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &c.block.Plan // set field by field, since for a literal Go would allocate twice
-	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
+	p.name, p.inputs, p.inputIndex, p.merges, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, c.g.Merges(), make([]*node, n), c.terms
 	p.shared, p.force, p.index = &c.block.own, c.force, c.index
 	c.p, c.n = p, &p.net
 	p.stepless = c.b.Number(c.n, c.names)

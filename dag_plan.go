@@ -37,6 +37,7 @@ type Plan struct {
 	routers    []*router      // a condition's router has the index net.Router
 	data       []*inputs      // by Ref: nil for a node without parameters; data is nil if no node has parameters
 	inputs     []Input        // Graph.Inputs
+	merges     []string       // Graph.Merges
 	inputIndex map[string]int // by name
 	leaves     []machine.Ref  // nodes that only the end node follows
 	end        machine.Ref    // the end node, or noRef
@@ -376,11 +377,14 @@ func (p *Plan) CriticalPath() []string {
 	return path
 }
 
-// Portable returns an error that lists the functions and contracts in the graph's nodes. A graph with functions or contracts cannot run
-// outside this process. Portable returns nil for a graph that consists of data alone. Schemas are data, and so are the texts of guards and conditions.
+// Portable returns an error that lists the functions and contracts in the graph's nodes, and the merge strategies that are registered in the graph. A
+// graph with functions or contracts cannot run outside this process. Portable returns nil for a graph that consists of data alone. Schemas are data, and so are the texts of guards and conditions.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
+	for _, name := range p.merges {
+		ps.add("%w: the merge strategy %s is Go code", ErrBadValue, quoteID(name))
+	}
 	for _, r := range p.declared {
 		n := p.Node(r)
 		for _, f := range []struct {
@@ -388,6 +392,7 @@ func (p *Plan) Portable() error {
 			set  bool
 		}{
 			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil}, {"Compensate", n.Compensate != nil},
+			{"MemoKey", n.MemoKey != nil}, {"Gate.Check", n.Gate != nil && n.Gate.Check != nil},
 			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
 			{"Gate.Schema", n.Gate != nil && isContract(n.Gate.Schema)},
 			{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -228,19 +229,28 @@ func TestTextIsPortable(t *testing.T) {
 
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	asks := func(kahn.View) (bool, error) { return false, nil }
-	for name, n := range map[string]kahn.Node{
+	nodes := map[string]kahn.Node{
 		"Do":           {Do: step},
 		"Test":         {Test: func(kahn.View) (any, error) { return "", nil }},
 		"When":         {When: asks},
 		"Fallback":     {Fallback: func(context.Context, error) (any, error) { return nil, nil }},
 		"Compensate":   {Compensate: func(context.Context, *kahn.Step) error { return nil }},
+		"MemoKey":      {Memo: "1", MemoKey: func(*kahn.Step) (string, error) { return "", nil }},
+		"Gate.Check":   {Kind: kahn.KindGate, Gate: &kahn.Gate{Check: func(any) error { return nil }}},
+		"Gate.Schema":  {Kind: kahn.KindGate, Gate: &kahn.Gate{Schema: shape{}}},
 		"InputSchema":  {InputSchema: shape{}},
 		"OutputSchema": {OutputSchema: shape{}},
 		"Map.Key":      {Map: &kahn.Map{Over: "list", Key: func(any) string { return "" }}},
 		"Map.Estimate": {Map: &kahn.Map{Over: "list", Estimate: func(any) time.Duration { return 0 }}},
 		"Loop.While":   {Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, While: asks}},
 		"Loop.Until":   {Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, Until: asks}},
-	} {
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[kahn.Node](), reflect.TypeFor[kahn.Edge](), reflect.TypeFor[kahn.Graph]()} {
+		for _, name := range functionFields(of, "") {
+			require.Contains(t, nodes, name, "a function field of %v without a case", of)
+		}
+	}
+	for name, n := range nodes {
 		n.ID = "X"
 		p, err = graph(n).Compile()
 		require.NoError(t, err, name)
@@ -248,6 +258,47 @@ func TestTextIsPortable(t *testing.T) {
 		require.ErrorContains(t, err, name+" is Go code")
 		require.Equal(t, 1, strings.Count(err.Error(), "is Go code"), "%s: %v", name, err)
 	}
+}
+
+// functionFields returns the names of the exported fields that contain functions, in a struct and in the structs of its fields, except for sub-graphs.
+func functionFields(of reflect.Type, prefix string) (names []string) {
+	for _, f := range reflect.VisibleFields(of) {
+		inner := f.Type
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+			inner = inner.Elem()
+		}
+		switch {
+		case !f.IsExported() || inner == reflect.TypeFor[kahn.Graph]():
+		case inner.Kind() == reflect.Func:
+			names = append(names, prefix+f.Name)
+		case inner.Kind() == reflect.Struct:
+			names = append(names, functionFields(inner, prefix+f.Name+".")...)
+		}
+	}
+	return names
+}
+
+// TestMergesAreNotPortable: another process does not have the merge strategies that were registered, even if the plan uses none of them.
+func TestMergesAreNotPortable(t *testing.T) {
+	t.Parallel()
+	merge := func([]kahn.Contribution) (any, error) { return nil, nil }
+	inner := graph(after("x")).RegisterMerge("most", merge)
+	p, err := graph(kahn.Node{ID: "S", Sub: inner}).RegisterMerge("least", merge).RegisterMerge("all", merge).Compile()
+	require.NoError(t, err)
+	var problems *kahn.GraphError
+	require.ErrorAs(t, p.Portable(), &problems)
+	var texts []string
+	for _, problem := range problems.Problems {
+		texts = append(texts, problem.Error())
+	}
+	require.Equal(t, []string{`bad value: the merge strategy "all" is Go code`, `bad value: the merge strategy "least" is Go code`,
+		`in "S": bad value: the merge strategy "most" is Go code`}, texts)
+
+	fired, err := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}).RegisterMerge("all", merge).Compile()
+	require.NoError(t, err)
+	pruned, err := fired.Prune("T", 0)
+	require.NoError(t, err)
+	require.ErrorContains(t, pruned.Portable(), `the merge strategy "all" is Go code`)
 }
 
 // TestCompileAgain: compiling an unchanged graph again returns the same plan. With another Evaluator or SchemaCompiler it returns a new plan.
