@@ -12,8 +12,8 @@ import (
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses distinguish the node that failed from the nodes that it affects. A [Failed] node failed itself; an [Aborted] node was stopped
-// because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node was never on the chosen path.
+// The statuses distinguish the node that failed from the nodes that it affects. The work of a [Failed] node has failed; an [Aborted] node was stopped
+// because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node is not on the chosen path.
 type Status = machine.Status
 
 // The statuses of a node. The last five are terminal: a node that has reached one of them keeps it.
@@ -122,7 +122,7 @@ type Join = machine.Join
 
 // The join rules. Rules marked "early" may decide before all edges have resolved; a skip is decided only when all edges have resolved.
 const (
-	AllSucceeded  Join = machine.AllSucceeded  // no F and at least one S that is not of a side edge; an F blocks the node early
+	AllSucceeded  Join = machine.AllSucceeded  // all edges resolved, no F, and an S of an edge that is no side edge; an F blocks the node early
 	AnySucceeded  Join = machine.AnySucceeded  // one S, early
 	AllDone       Join = machine.AllDone       // all edges resolved, in any class; the node observes failures and does not handle them
 	AllDoneMinOne Join = machine.AllDoneMinOne // all edges resolved, at least one S
@@ -132,13 +132,14 @@ const (
 	NoneSkipped   Join = machine.NoneSkipped   // all edges resolved, none N or X
 	AllSkipped    Join = machine.AllSkipped    // all edges N or X; the node observes failures
 	OneDone       Join = machine.OneDone       // one S or F, early
-	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
+	Boundary      Join = machine.Boundary      // all edges resolved, and an S or F of an edge that is no side edge: for conditions that judge failures
 )
 
 // The skip modes determine how the edges of a node's skipped predecessors count; these edges resolve to N. Edges of branches that were not taken
 // (X) satisfy nothing in any mode.
 const (
-	// SkipCascade keeps N edges neutral: a node whose inputs were all skipped is skipped, and a node with at least one other input runs.
+	// SkipCascade keeps N edges neutral: a node is skipped if all its predecessors were skipped. If another predecessor has completed, the node can
+	// run.
 	SkipCascade machine.SkipMode = machine.SkipCascade
 	// SkipSatisfy counts an N edge as satisfied, without a value. But if its source was skipped because a branch was not taken, the N edge stays
 	// neutral, so the nodes further down that branch do not run.
@@ -177,7 +178,7 @@ var handlingNames = enum.Of[Handling]("handling", "default", "handles", "observe
 // String returns the name of h: "default", "handles" or "observes".
 func (h Handling) String() string { return handlingNames.Name(h) }
 
-// MarshalText encodes h as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
+// MarshalText encodes h as its name. If h is not one of the values of Handling, the error matches [ErrBadValue].
 func (h Handling) MarshalText() ([]byte, error) { return handlingNames.Text(h) }
 
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
@@ -206,7 +207,7 @@ type enumField struct {
 	names []string
 }
 
-// wrong describes the first field whose value is not one of its enum's values.
+// The function `wrong` describes the first field whose value is not one of its enum's values. If there is none, ok is false.
 func wrong(fields ...enumField) (text string, ok bool) {
 	for _, f := range fields {
 		if f.value >= len(f.names) {
@@ -216,7 +217,7 @@ func wrong(fields ...enumField) (text string, ok bool) {
 	return "", false
 }
 
-// wrong returns the field, its value and the choices as text.
+// The method `wrong` returns a text that contains the name of the field, its value and the names of the allowed values.
 func (f enumField) wrong() string {
 	choices := f.names
 	if choices[0] == "" { // the default has no name

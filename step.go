@@ -34,7 +34,7 @@ type Step struct {
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
 	ref     machine.Ref
 	attempt int32
-	state   atomic.Uint32 // a stepState; only the goroutine that ends the attempt's context changes it from stepActive
+	state   atomic.Uint32 // stepActive, stepReturned or stepStopped; only the goroutine that ends the attempt's context changes it from stepActive
 	flags   stepFlags
 }
 
@@ -98,8 +98,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt, with ctx as its context. Middleware passes this Step to its function `next`. If the step uses its Step
-// as a context, it then gets the context that the middleware derived.
+// The method `under` returns a Step of the same attempt, with ctx as its context. Middleware passes this Step to its function `next`. So a step that
+// uses its Step as a context uses the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -113,7 +113,7 @@ func (s *Step) under(ctx context.Context) *Step {
 	return to
 }
 
-// handed returns the context that middleware has set for the Step, or nil.
+// The method `handed` returns the handedContext of the Step. It returns nil for a Step that a run made.
 func (s *Step) handed() *handedContext {
 	if x := s.ctx.Load(); x != nil {
 		return x.handed
@@ -121,7 +121,7 @@ func (s *Step) handed() *handedContext {
 	return nil
 }
 
-// known returns the attempt's first Step, from which middleware may have derived s.
+// The method `known` returns the attempt's first Step, from which middleware may have derived s.
 func (s *Step) known() *Step {
 	if h := s.handed(); h != nil {
 		return h.attempt
@@ -143,8 +143,8 @@ const (
 	stepMemo                              // the run records the inputs that the step reads, see Memo
 )
 
-// liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt with a
-// deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it copies the error of the stop.
+// liveContext is the context of an attempt, made on first use. A cancel function of package context always sets the error Canceled, but an attempt
+// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it copies the error of the stop.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -223,7 +223,7 @@ func (c *liveContext) make(base context.Context) {
 	c.Context, c.cancel = context.WithCancelCause(base)
 }
 
-// end ends the context. When `end` returns, the context has ended, even if another goroutine ended it.
+// The method `end` ends the context. When it returns, the context has ended, even if another goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
 	if p := c.parent; p != nil {
 		p.once.Do(func() {
@@ -518,7 +518,8 @@ func (s *Step) endBy(t int64) {
 	}
 }
 
-// Deadline implements context.Context. It returns the earliest deadline of the attempt, the node, the run and the caller.
+// Deadline implements context.Context. It returns the earliest deadline of the attempt, the node, the run and the caller's context. For a cleanup or
+// end node, which a stop of the run does not reach, only the deadlines of the attempt and the node count.
 func (s *Step) Deadline() (deadline time.Time, ok bool) {
 	if h := s.handed(); h != nil {
 		deadline, ok = h.Deadline()
@@ -573,8 +574,8 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed to its function `next`. For
-// the key that [StepOf] uses, it returns the Step itself.
+// Value implements context.Context. It looks up the key in the context that middleware passed to its function `next`. Without middleware, it looks up
+// the key in the context that was passed to Execute. For the key that [StepOf] uses, it returns the Step itself.
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -601,7 +602,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the attemptContext of the Step. If there is none, `own` creates one.
+// The method `own` returns the attemptContext of the Step. If there is none, it creates one.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x
@@ -661,7 +662,7 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// use makes the attemptContext of a Step that has none. If the attempt has no deadline, the attemptContext includes a live context.
+// The method `use` makes the attemptContext of a Step that has none. If the attempt has no deadline, the attemptContext includes a live context.
 func (s *Step) use() *attemptContext {
 	if _, bound := s.Deadline(); bound {
 		return s.own()
@@ -701,7 +702,7 @@ func (s *Step) returned() {
 	}
 }
 
-// end ends the attempt's context, unless it has already ended. The caller does not hold the run's lock.
+// The method `end` ends the attempt's context, unless the context has already ended. The caller does not hold the run's lock.
 func (s *Step) end(cause *stopCause) {
 	x := s.own()
 	x.cause.CompareAndSwap(nil, cause)
@@ -712,7 +713,7 @@ func (s *Step) end(cause *stopCause) {
 	}
 }
 
-// Resumed returns the value of the signal that ended the node's wait. ok is false if the step was not suspended before.
+// Resumed returns the value of the signal that ended the node's wait. ok is false if no signal has ended a wait of the node.
 func (s *Step) Resumed() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Signal, c.Resumed
@@ -743,7 +744,7 @@ func (s *Step) SavedState() any {
 	return s.run.clone(saved)
 }
 
-// awaited returns the answers to AwaitRun. An answer with an error counts only in the attempt that received it.
+// The method `awaited` returns the answers to AwaitRun. An answer with an error counts only in the attempt that received it.
 func (s *Step) awaited() (list []store.Ended) {
 	if c := s.given(); c != nil {
 		return c.Awaited
@@ -760,8 +761,8 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Until then AwaitRun returns an error, and the step must return this error. The node
-// then waits, suspended, until the run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
+// AwaitRun returns the status of another run if that run has ended. Otherwise it returns an error, and the step must return this error. The node is
+// then suspended until the other run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
@@ -795,7 +796,7 @@ func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	return RunPending, &suspendError{run: run}
 }
 
-// cycleText returns the first and the last runs of a cycle as text.
+// cycleText returns a cycle of runs as text. Of a long cycle it names only the first five runs and the last one.
 func cycleText(cycle []string) string {
 	const most = 5
 	var list []string
@@ -830,9 +831,9 @@ type Predecessor struct {
 	Status Status
 }
 
-// Predecessors returns the nodes that this node follows by edges of any kind, with their current statuses. Each node is listed once, in the order
-// in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its map; the
-// first nodes of a sub-graph have none.
+// Predecessors returns the nodes from which an edge of any kind leads to this node, with their current statuses. Each node is listed once, in the
+// order in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its map;
+// the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)

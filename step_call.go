@@ -92,7 +92,7 @@ func (d *ViewData) isEmpty() bool {
 	return d.ID == "" && d.Config == nil && d.Root == nil && !d.Fired && d.Trigger == nil && d.Iteration == 0 && d.RunStatus == RunPending && len(d.Nodes) == 0
 }
 
-// node returns the data of an ancestor.
+// The method `node` returns the data of an ancestor.
 func (d *ViewData) node(id string) (n NodeData, ok bool) {
 	if d.asks != nil {
 		return d.asks.node(id)
@@ -101,7 +101,7 @@ func (d *ViewData) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// root returns a root input.
+// The method `root` returns a root input.
 func (d *ViewData) root(name string) (value any, ok bool) {
 	if d.asks != nil {
 		return d.asks.input(name)
@@ -115,7 +115,7 @@ type NodeData struct {
 	Status Status
 	Output any
 	Err    error
-	// Decision is the signal that answered the node, see [View.Decision], or nil. [Plan.View] does not set this field.
+	// Decision is the signal that answered the node, or nil if there is none: see [View.Decision]. [Plan.View] does not set this field.
 	Decision *Decision
 	// Tolerated is true for a node that failed under ContinueOnFail, and for a superseded node: see [View.Unread].
 	Tolerated bool
@@ -156,7 +156,7 @@ func NewStep(ctx context.Context, c Call, to interface {
 // NewView returns a View of the data.
 func NewView(d ViewData) View { return View{data: &d} }
 
-// given returns the Call from which the Step was made. For a Step of a run it returns nil.
+// The method `given` returns the Call from which the Step was made. For a Step of a run it returns nil.
 func (s *Step) given() *Call {
 	if h := s.handed(); h != nil {
 		return h.call
@@ -164,7 +164,7 @@ func (s *Step) given() *Call {
 	return nil
 }
 
-// reporter returns the reporter of a Step that was made from a Call. The result is never nil.
+// The method `reporter` returns the reporter of a Step that was made from a Call. The result is never nil.
 func (s *Step) reporter() reporter {
 	if to := s.handed().reporter; to != nil {
 		return to
@@ -178,7 +178,7 @@ func (noReporter) Emit(any)               {}
 func (noReporter) Log(slog.Level, string) {}
 func (noReporter) Tokens(int, int)        {}
 
-// Call returns the attempt as data. It takes time linear in the ancestors of the node, since it collects their results for Call.View. See
+// Call returns the attempt as data. It takes time linear in the number of the node's ancestors, since it collects their results for Call.View. See
 // [Step.CallWithoutView].
 func (s *Step) Call() Call {
 	c := s.CallWithoutView()
@@ -188,10 +188,10 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. All
-// other data of the View is complete, such as the root inputs and the trigger. CallWithoutView is meant for steps that do not read results of ancestors
-// from [Step.View]. It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with
-// all ancestors in the View they would take quadratic time.
+// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. All other
+// data of the View is complete, such as the root inputs and the trigger. CallWithoutView is meant for steps that do not read results of ancestors
+// from [Step.View]. It takes time linear in the number of the node's edges. So the calls of all nodes together take time linear in the number of
+// edges in the graph. With all ancestors in the Views, they take quadratic time in a graph with long paths.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -237,7 +237,7 @@ func (c *Call) nodes() []string {
 	return slices.Compact(ids)
 }
 
-// view returns the data of [Step.View].
+// The method `view` returns the data of [Step.View].
 func (c *Call) view() ViewData {
 	d := c.View
 	// A Call that undoes its node keeps the View's own Config, since c.Config may be the Config of the compensation.
@@ -291,7 +291,7 @@ func (v View) nodeData(id string) NodeData {
 	return n
 }
 
-// tolerates reports whether the run tolerates that the node has failed or was stopped.
+// The method `tolerates` reports whether the run tolerates that the node has failed or was stopped.
 func (v View) tolerates(id string) bool {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -302,7 +302,7 @@ func (v View) tolerates(id string) bool {
 	return !v.run.st.Bad(r)
 }
 
-// ancestors lists the nodes in the View.
+// The method `ancestors` returns the ids of the nodes in the View.
 func (v View) ancestors() []string {
 	p := v.run.plan
 	if v.ref == everyNode {
@@ -369,7 +369,7 @@ func formError(err error, form, exported reflect.Type) error {
 	return err
 }
 
-// values encodes or decodes the values of a form, and keeps the first error, with the name of the field.
+// The type `values` encodes or decodes the values of a form, and keeps the first error, with the name of the field.
 type values struct {
 	codec Codec
 	err   error
@@ -683,7 +683,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 	return x.err
 }
 
-// error returns the error that writeError has encoded.
+// The method `error` returns the error that writeError has encoded.
 func (form *replyForm) error(x *values) error {
 	err := x.readError("error", "", form.Err)
 	switch {

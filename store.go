@@ -35,15 +35,15 @@ var (
 	// ErrUnusable is returned by a store that cannot be used, because it has no schema or the schema of another version, its file is not a
 	// database, or it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
-	// ErrStore is matched by the error of [Execute] if kahn has left the run because the store did not answer, or if the run failed because of the
-	// store. An error of a function that reads a stored run, such as [ReadRun], matches ErrStore if the store returned it.
+	// The error of [Execute] matches ErrStore if kahn has left the run because the store did not answer, or if the run failed because of the store.
+	// An error of a function that reads a stored run, such as [ReadRun], matches ErrStore if the store returned it.
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible when their transaction is
-// committed. If the store contains a run with this id, see [RunID], the run continues from its stored state. Without a RunID each call begins a
-// new run. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as by [Encoding], whose default is
-// nil [Types].
+// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible when the transaction that stores them
+// is committed. If the store contains a run with this id, see [RunID], the run continues from its stored state. Without a RunID each call begins a
+// new run. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as by [Encoding], whose default is nil
+// [Types].
 //
 // A write that the store does not answer is repeated until the lease expires, see [Lease]. The run's first write in this process, and a write
 // answered with [ErrUnusable], are not repeated. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error matches [ErrStore],
@@ -74,7 +74,7 @@ func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
 
-// leastRetry and mostRetry bound the pause after a failure of the store. Each successive failure doubles the pause.
+// leastRetry and mostRetry are the shortest and the longest pause after a failure of the store. Each successive failure doubles the pause.
 const (
 	leastRetry = time.Second
 	mostRetry  = time.Minute
@@ -286,7 +286,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 	return x, nil
 }
 
-// waitsOf appends the waits of the nodes and of the nodes inside them.
+// waitsOf appends to the list the waits of the nodes and of all nodes inside them.
 func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
@@ -303,11 +303,11 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	return list
 }
 
-// ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's graph, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be as in the run, and
-// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded] if the
-// run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph has a node that
-// did not end in the run, since ReadResult performs no nodes.
+// In any process, ReadResult returns the Result of a stored run that has ended. The graph must be the run's graph, see [Plan.Hash]; otherwise the
+// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be as in the run, and [AllowGraphChange].
+// If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has not ended, and
+// [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph has a node that did not end in the run,
+// since ReadResult performs no nodes.
 //
 // The Result is the same as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
 // the first attempt, and its Duration lasts until the end of the last attempt.
@@ -457,7 +457,7 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	return store.NewRun{ID: r.ID(), Spec: spec}, err
 }
 
-// spec returns the Spec of the run for the store. It calls user code.
+// The method `spec` returns the Spec with which the run is stored. It calls user code.
 func (r *Run) spec() (s store.Spec, err error) {
 	if r.cfg.spec != nil {
 		s = *r.cfg.spec
@@ -583,14 +583,14 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	return inputs, nil
 }
 
-// adopt is called when a created run begins. It makes the run use the stored inputs and the stored trigger. It returns an error if the options of
-// r contradict the stored data.
+// The method `adopt` is called when a created run begins. It makes the run use the stored inputs and the stored trigger. It returns an error if the
+// options of r contradict the stored data.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
 	}
-	// A run that Serve begins was due by the store's clock, and this process's clock may be behind. So if the WakeAt has not changed since then, the
-	// run is due.
+	// Serve begins a run when the run is due by the store's clock, and this process's clock may be behind. So the run is due if its WakeAt is still
+	// the one that Serve has read.
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
@@ -618,7 +618,8 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	return nil
 }
 
-// fireCreated fires a run with the trigger and the payload from its creation. If an option also fires the run, it must name the same trigger.
+// fireCreated fires a run with the trigger and the payload with which the run was created. If an option also fires the run, it must name the same
+// trigger.
 func (r *Run) fireCreated(created *store.Run) error {
 	f, err := firingOf(created.Inputs)
 	if f == nil || err != nil {
@@ -648,8 +649,8 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify records whether the next commit must write the run's Spec, because the store has no Spec or a different one. The parameter "given" says
-// whether the host has given inputs to a continuing run.
+// The method `specify` records whether the next commit must write the run's Spec, because the store has no Spec or a different one. The parameter
+// "given" says whether the host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given

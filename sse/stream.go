@@ -50,7 +50,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server writes the end of the response after this function has returned. This last write must have a deadline, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// No empty line follows the field, so the field is part of the first event. Some clients would take a field and an empty line for an event.
+		// No empty line follows the retry field, so the field is part of the first event: some clients treat a field and an empty line as an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -68,8 +68,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source. It returns nil if the source ends without an error. It does not send errors to the client, since the client
-// reconnects, and then either misses nothing or gets the error.
+// follow writes the events of a source. It returns nil if the source ends without an error. It does not send an error to the client: the client
+// reconnects, and then gets the events that are still missing, or an error response.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -105,7 +105,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// resumed waits for the run that continues a suspended run.
+// resumed calls Find until the result has new events or is not suspended, and returns this result.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -183,7 +183,7 @@ func (s *stream) send(frames []byte) error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// render returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld.
+// render returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld or cannot be encoded.
 func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)

@@ -18,14 +18,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Admin is a [Store] whose runs can be created before a process performs them, listed, copied and removed. [Memory], store/sqlite and
-// store/postgres implement it; other stores need not. The error of a method matches [machine.ErrBadValue] if an argument makes no sense,
-// such as a negative limit or an invalid cursor.
+// Admin is a [Store] that can create a run before a process performs it, and can list, copy and remove runs. [Memory], store/sqlite and
+// store/postgres implement it; other stores need not. The error of a method matches [machine.ErrBadValue] if an argument makes no sense, such as a
+// negative limit or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. The result "created" is false if
-	// Create stores nothing, because the policy Reuse accepts the run that is stored already. The result "stored" is the run without its record and
-	// nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. If the policy Reuse accepts the run
+	// that is stored already, Create stores nothing, and the result "created" is false. The result "stored" is the run without its record and nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
 	// listed without Inputs, Sequence, Record and Nodes. A run that Acquire has made has no Spec until its first commit.
@@ -151,7 +150,7 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// Same reports whether two runs do the same: they have the same workflow, plan and inputs.
+// Same reports whether two runs have the same workflow, plan and inputs.
 func (s *Spec) Same(o *Spec) bool {
 	return s.Workflow == o.Workflow && s.Plan == o.Plan && SameInputs(s.Inputs, o.Inputs)
 }
@@ -161,7 +160,7 @@ func SameInputs(a, b json.RawMessage) bool {
 	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
 }
 
-// canonical returns JSON with sorted keys and without space. Numbers keep their digits.
+// The function `canonical` returns the same JSON with sorted keys and without white space. Numbers keep their digits.
 func canonical(data json.RawMessage) []byte {
 	if len(data) == 0 {
 		return []byte("{}")
@@ -199,12 +198,12 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	return false, nil
 }
 
-// blank reports whether the Spec is empty. If Acquire made the run, rather than Create, its Spec is empty until the first commit.
+// The method `blank` reports whether the Spec is empty. If Acquire made the run, rather than Create, its Spec is empty until the first commit.
 func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
 
-// differences says, as text, which of the workflow, the plan and the inputs differ between two runs.
+// The method `differences` returns a text that says which of the workflow, the plan and the inputs differ between two runs.
 func (s *Spec) differences(stored *Spec) string {
 	var list []string
 	if s.Workflow != stored.Workflow {
@@ -225,7 +224,8 @@ const (
 	MaxPage     = 1000 // the largest number of entries of a page
 )
 
-// limit returns the bound of a page. It returns an error for negative limits, and for limits above MaxPage.
+// The function `limit` returns how many entries a page may have if n is the Limit of the query. It returns an error for negative limits, and for
+// limits above MaxPage.
 func limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MaxPage:
@@ -320,8 +320,8 @@ type NodeQuery struct {
 	Values bool   // the nodes have their Value and their Record
 }
 
-// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. It returns an error if the Limit or
-// the cursor makes no sense. It is for implementations of [Admin].
+// Range returns the number of the first node of the page, counted from 0, and how many nodes the page has at most. It returns an error if Limit or
+// After makes no sense. It is for implementations of [Admin].
 func (q *NodeQuery) Range() (first int64, most int, err error) {
 	if most, err = limit(q.Limit); err == nil && q.After != "" {
 		first, _, err = keyset.Decode(q.After)
@@ -329,7 +329,7 @@ func (q *NodeQuery) Range() (first int64, most int, err error) {
 	return max(first, 0), most, err
 }
 
-// NodePage is one page of the list of the nodes of a run.
+// NodePage is one page of a run's nodes.
 type NodePage struct {
 	Nodes []ListedNode
 	Next  string // the NodeQuery.After for the next page; "" if this page is the last one

@@ -22,8 +22,7 @@ import (
 // process that performs the run withdraws it. The store posts no answer to an awaiting run that has ended.
 type Awaiter interface {
 	Inbox
-	// LoadAwaits returns the awaits of a run's nodes that have no answer yet, sorted by node. The error matches ErrUnknownRun if the run is not
-	// stored.
+	// LoadAwaits returns the unanswered awaits of a run's nodes, sorted by node. The error matches ErrUnknownRun if the run is not stored.
 	LoadAwaits(ctx context.Context, run string) ([]Await, error)
 }
 
@@ -94,7 +93,7 @@ func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (
 
 var _ Awaiter = (*Memory)(nil)
 
-// awaiting identifies a node that awaits another run: by the run that the node belongs to, and the path of the node.
+// The type `awaiting` identifies a node that awaits another run: by the run that the node belongs to, and the path of the node.
 type awaiting struct{ run, node string }
 
 // The method `await` stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. These are the runs that

@@ -116,7 +116,7 @@ func (m *MemoryBlobs) Len() int {
 // renames it. The file's modification time says when the blob was put.
 type Dir string
 
-// file returns the path of a blob. It refuses keys that are too short, and keys that might lead out of the folder.
+// The method `file` returns the path of a blob. It refuses keys that are too short, and keys that might lead out of the folder.
 func (d Dir) file(key string) (string, error) {
 	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' {
 		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
@@ -165,7 +165,7 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	return d.sync(file)
 }
 
-// sync makes the names of a blob and of its folder durable.
+// The method `sync` makes the names of a blob and of its folder durable.
 func (d Dir) sync(file string) error {
 	return errors.Join(syncdir.Sync(filepath.Dir(file)), syncdir.Sync(string(d)))
 }

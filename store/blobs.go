@@ -33,16 +33,16 @@ type BlobStore interface {
 // BlobSweeper is a [BlobStore] that records when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
 type BlobSweeper interface {
 	BlobStore
-	// Sweep removes a key unless it was put after the given time, and reports whether the key is gone. It must not remove a blob that is being
-	// put at the same time.
+	// Sweep removes the blob of a key unless the blob was put after the given time. The result "gone" says whether there is no blob under the key any
+	// more. It must not remove a blob that is being put at the same time.
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
 // BlobLister is a [BlobSweeper] that lists its keys, for programs that search for unused blobs without [Admin].Prune. [Admin] does not need it.
 type BlobLister interface {
 	BlobSweeper
-	// Keys yields the keys under which blobs were put. A key that is put or removed at the same time may be missing. The iteration ends after
-	// an error.
+	// Keys yields the keys under which blobs were put. A key that is put or removed during the iteration may be missing. The iteration ends after an
+	// error.
 	Keys(ctx context.Context) iter.Seq2[string, error]
 }
 
@@ -69,7 +69,7 @@ type Blobs struct {
 	shows atomic.Int32 // whether the Codec shows references: unknown, shown or hidden
 }
 
-// Check returns an error if there is no Codec or no Store.
+// Check returns an error if there is no Store or no Codec, or if [CheckCodec] returns an error for the Codec.
 func (b *Blobs) Check() error {
 	if b.Store == nil {
 		return errors.New("there is no Store")
@@ -83,7 +83,7 @@ const (
 	blobMark        = "$blob"
 )
 
-// Encode writes a value, or puts it into the Store and writes a reference.
+// Encode encodes a value. If the result is too large, Encode puts it into the Store and returns a reference to it.
 func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 	data, err := b.Codec.Encode(value)
 	if err != nil {
@@ -265,7 +265,7 @@ func blobKey(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// repeat repeats a call of the Store until the call succeeds or returns ErrRejected or ErrNoBlob, or until the Patience has ended.
+// The method `repeat` repeats a call of the Store until the call succeeds or returns ErrRejected or ErrNoBlob, or until the Patience has ended.
 func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	patience := b.Patience
 	if patience <= 0 {
@@ -283,8 +283,8 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which data refers, sorted, each once. data has records or values in the form in which a
-// [Store] keeps them.
+// BlobKeys returns the keys of the blobs to which data refers, sorted, each once. The parameter "data" contains records or values in the form in
+// which a [Store] keeps them.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
 		return nil // most data refers to no blob and needs no parsing

@@ -38,7 +38,7 @@ func CheckEvents(c Codec) error {
 	return nil
 }
 
-// inner returns the codec that a codec wraps, or nil.
+// The function `inner` returns the codec that a codec wraps, or nil.
 func inner(c Codec) Codec {
 	switch x := c.(type) {
 	case *Sealed:

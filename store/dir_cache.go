@@ -23,7 +23,7 @@ const (
 	partial    = ".part"   // the end of the names of files that are being written
 )
 
-// file returns the path of an entry.
+// The method `file` returns the path of an entry.
 func (c DirCache) file(key string) (string, error) {
 	if c.Dir == "" {
 		return "", fmt.Errorf("%w: a DirCache without Dir", machine.ErrBadValue)

@@ -145,7 +145,7 @@ func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.E
 	return true, false, l.pause(ctx, changed)
 }
 
-// pause waits until there may be more events.
+// The method `pause` waits until there may be more events. It returns an error if ctx ends before.
 func (l *EventLog) pause(ctx context.Context, changed <-chan struct{}) error {
 	poll := l.Poll
 	if poll <= 0 {

@@ -88,7 +88,7 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 	return page, page.readable(after)
 }
 
-// readable returns an error if a reader cannot continue with the event that follows the event with the id "after".
+// The method `readable` returns an error if a reader cannot continue with the event that follows the event with the id "after".
 func (p *EventPage) readable(after uint64) error {
 	switch {
 	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers to requests, but no events

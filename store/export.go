@@ -20,7 +20,7 @@ import (
 // ExportVersion is the version of the format that [Export] writes. [Import] reads only this version.
 const ExportVersion = 1
 
-// exported is the form of a run in a file.
+// The type `exported` is the form of a run in a file.
 type exported struct {
 	Version int  `json:"kahn_run"`
 	Run     *Run `json:"run"`

@@ -205,10 +205,10 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns a holder's share of the slots. If there are enough slots for all holders, the share is what the holder wants. Otherwise holders that
-// want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, each slot that is
-// left over goes to a different holder, first to the holders that have the most slots now. If there are fewer slots than holders, the holders take
-// turns.
+// The method `fair` returns a holder's share of the slots. If there are enough slots for all holders, the share is what the holder wants. Otherwise
+// holders that want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, each
+// slot that is left over goes to a different holder, first to the holders that have the most slots now. If there are fewer slots than holders, the
+// holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -42,10 +42,10 @@ type Inbox interface {
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
 	// WatchRequests calls the function "arrived" with the ids of runs that have waiting requests. It does so when the watch begins, and whenever a
-	// request is posted. If this process has posted the request, the call comes at once. If another process has posted it, the call comes within the
-	// store's polling interval. If the argument "run" is "", the watch covers all runs. The store may also call the function for a run without
-	// waiting requests, and from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call of
-	// "arrived" may still run after that.
+	// request is posted. If this process has posted the request, the store calls "arrived" at once. If another process has posted it, the store calls
+	// "arrived" within its polling interval. If the argument "run" is "", the watch covers all runs. The store may also call the function for a run
+	// without waiting requests, and from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call
+	// of "arrived" may still run after that.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -98,7 +98,7 @@ var requestKindNames = enum.Of[RequestKind]("kind of request", "", "signal", "ca
 // String returns "signal", "cancel", "cancel_node", "redrive" or "ended".
 func (k RequestKind) String() string { return requestKindNames.Name(k) }
 
-// MarshalText encodes k as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
+// MarshalText encodes k as its name. If k is not one of the kinds, the error matches [machine.ErrBadValue].
 func (k RequestKind) MarshalText() ([]byte, error) { return requestKindNames.Text(k) }
 
 // UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
@@ -129,7 +129,7 @@ var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting"
 // String returns "waiting", "applied" or "refused".
 func (s RequestStatus) String() string { return requestStatusNames.Name(s) }
 
-// MarshalText encodes s as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
+// MarshalText encodes s as its name. If s is not one of the statuses, the error matches [machine.ErrBadValue].
 func (s RequestStatus) MarshalText() ([]byte, error) { return requestStatusNames.Text(s) }
 
 // UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.

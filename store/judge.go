@@ -12,9 +12,9 @@ import (
 // Spec, the Run, the Status and WakeAt.
 //
 // The parameters "sequence" and "status" are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State of
-// a node, a zero State if none is stored. If it is called again for the same node, it returns the copy that Judge has changed. A store keeps the
-// States if the answer is AppliedNow, and drops them otherwise. When Judge calls the function again, it no longer uses the State that the previous
-// call has returned.
+// a node, or a zero State if none is stored. If the function is called again for the same node, it returns the copy that Judge has changed. A store
+// keeps the States if the answer is AppliedNow, and drops them otherwise. When Judge calls the function again, it no longer uses the State that the
+// previous call has returned.
 func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
 	switch {
 	case c.Sequence < sequence:
