@@ -22,7 +22,7 @@ import (
 // A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and two
 // more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and Priority apply
 // to each item. In a map of steps, Groups and Key also apply to each item. The node's other settings apply to the node as a whole. Guards and ports
-// are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run the map is one node;
+// are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run, the map is one node;
 // the results of the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph does
@@ -120,7 +120,7 @@ type items struct {
 	stored bool            // whether the list was sent to the store; guarded by the run's lock
 }
 
-// keep restores the list of a map that ended before the run was continued, if the snapshot contains this list.
+// The method `keep` restores the list of a map that ended before the run was continued, if the snapshot contains this list.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return
@@ -290,7 +290,7 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 // inside returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there is no
 // such composite. No id has the form of a path into another node, so at most one composite contains the path.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
-	// An id may contain a slash, so any slash in the path may follow the composite.
+	// An id may contain a slash, so any slash in the path may follow the composite's id.
 	for i := range len(path) {
 		if path[i] != '/' {
 			continue

@@ -28,11 +28,12 @@ import (
 // outputs of completed nodes, until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
-// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
-// moves to another index, the output is still found. With [Node.MemoKey], a text replaces the inputs in the key, see docs/memo.md.
+// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, the output is still
+// found. For example, an item may move to another index if its step has not read the index. With [Node.MemoKey], a text replaces the inputs in the
+// key, see docs/memo.md.
 //
-// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit names the run that made the output, and when. If the
-// inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
+// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit.Run and Hit.At state which run made the output, and when.
+// If the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
 // memory.
 type Memo struct {
 	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as not
@@ -51,9 +52,9 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan. But DoChan
-// calls the function on a separate goroutine. A panic of the function there ends the process, and after a Goexit all waiters wait forever. All
-// waiters would also get the error of a single call, whose run may have been cancelled or timed out.
+// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends. Only DoChan permits this, but it calls
+// the function on a separate goroutine. A panic of the function there ends the process, and after a Goexit all waiters wait forever. All waiters
+// would also get the error of a single call, whose run may have been cancelled or timed out.
 
 // Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs. The new outputs replace those in the Memo.
 func Refresh() Option {
@@ -68,7 +69,7 @@ func Refresh() Option {
 type flight struct {
 	memo     *Memo
 	key      string
-	expanded chan struct{} // closed when the leader's step has returned a graph, whose nodes may need the slots of the waiting attempts
+	expanded chan struct{} // closed when nested runs must produce the output: their nodes may need the slots of the waiting attempts
 	landed   chan struct{} // closed at the end of the flight; the fields below do not change afterwards
 	entry    memoEntry
 	reads    []string // the inputs that the step has read
@@ -153,8 +154,8 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it has released them. It is called when the leader's step
-// has returned a graph, whose nodes may need slots that the leader's run shares with this run. If the attempt has already started, it could get
+// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it has released them. It is called when nested runs must
+// produce the output, since their nodes may need slots that the leader's run shares with this run. If the attempt has already started, it could get
 // released slots back only by starting again. So such an attempt keeps its slots. It continues to wait if no slots are shared; otherwise it calls its
 // own step.
 func (r *Run) yieldSlots(s *Step) bool {
@@ -351,8 +352,8 @@ type hashedInputs struct {
 }
 
 // memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without declaring it
-// is in the key only if the step reads it. In this way, a node without in-edges and ports gets the inputs of the run, and an item gets the inputs of
-// its map, including the list.
+// is in the key only if the step reads it. Such parameters are the inputs of the run for a node without in-edges and ports, and the inputs of the
+// map, including the list, for an item.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -465,8 +466,8 @@ func (f FileRef) check(data []byte) error {
 // BlobKey returns the digest, which is the content's key in [store.Blobs].
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
-// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file; if it fails, it
-// changes nothing. The method Contents of the codec [store.Blobs] returns these blobs.
+// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file; if it fails, it changes
+// nothing. To get the argument `from`, call the method Contents of the codec [store.Blobs].
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil
@@ -888,7 +889,8 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, or nil if the output came from the node's fallback after all. The caller holds the run's lock.
+// hitOf returns the hit of a memoized node. It returns nil for any other node, or if the output came from the node's fallback after all. The caller
+// holds the run's lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

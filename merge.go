@@ -276,8 +276,8 @@ type source interface {
 	clone(any) any
 }
 
-// deliver returns the value that an in-edge delivers to a node that is being checked or is running. The source node is terminal, so its output no
-// longer changes.
+// deliver returns the value that an in-edge delivers to a node that is being checked or is running. If the edge delivers an output, the source node
+// is terminal, and its output no longer changes.
 func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)

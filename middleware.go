@@ -14,8 +14,8 @@ import (
 )
 
 // Use wraps every attempt of every step in the given middleware. The first middleware is the outermost. The middleware of a later Use is inside the
-// middleware of an earlier Use. Use wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once
-// for the run, before anything starts. It returns a function, which is called for every attempt.
+// middleware of an earlier Use. Use wraps the host's step function, the nodes' own Do and compensations, but not tests and fallbacks. Each middleware
+// is called once for the run, before anything starts. It returns a function, which is called for every attempt.
 //
 // The function that a middleware returns may pass a derived context to next. The Step then also has this context. The function may return without
 // calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if a
@@ -228,7 +228,7 @@ func (r *Run) awaitAround(res *Result) {
 //	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
 //	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
 //
-// With the option [Kinds], a run is refused if the graph contains a node whose kind is missing. Without the option such a node fails when it is
+// With the option [Kinds], a run is refused if the graph contains a node whose kind is missing. Without the option, such a node fails when it is
 // performed.
 type Mux map[string]StepFunc
 
@@ -368,8 +368,8 @@ func (p *Plan) unknownOwn(id string) error {
 	return p.unknownNode(id)
 }
 
-// compositeOf returns the node with a Sub that a part of a path names. The part is the node's id, possibly with the index of an item or the
-// number of an iteration.
+// compositeOf returns the node with a Sub to which a part of a path refers. The part consists of the node's id and possibly the index of an item or
+// the number of an iteration.
 func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	r, ok := p.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {

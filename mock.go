@@ -147,7 +147,7 @@ type testMode struct {
 	mu       sync.Mutex         // guards the fields below
 	doubles  map[string]*double // by path; made with the plans
 	judged   chan struct{}      // closed when Result.Test is ready; nil before complete is called
-	unjudged *Result            // a copy without Test
+	unjudged *Result            // a copy of the Result, without Test
 }
 
 // complete sets the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So other callers of complete wait
@@ -188,7 +188,7 @@ type double struct {
 	calls    atomic.Int64
 }
 
-// called counts an attempt. An attempt of an item is also counted for its map.
+// The method `called` counts an attempt. An attempt of an item is also counted for its map.
 func (d *double) called() {
 	d.calls.Add(1)
 	if d.itemOf != nil {

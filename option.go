@@ -216,12 +216,12 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node A is handled if a node B that sees its failure has run, is
-	// bad itself, or was skipped by B's own upstream policy because of the failure. If all bad nodes that were not handled were cancelled, or aborted
-	// only because of cancelled nodes, the run is cancelled. If any other bad node was not handled, the run fails.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node A is handled if a node B that sees A's failure has run,
+	// is bad itself, or was skipped by B's own upstream policy because of the failure. If all bad nodes that were not handled were cancelled, or
+	// aborted only because of cancelled nodes, the run is cancelled. If any other bad node was not handled, the run fails.
 	StatusEscaped StatusRule = iota
-	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if at least one node was cancelled and no
-	// node failed. In all other cases it fails.
+	// StatusLeaves completes the run if all leaves (nodes without successors) completed or were skipped. Otherwise the run is cancelled if at least
+	// one node was cancelled and no node failed. In all other cases it fails.
 	StatusLeaves
 	// StatusStrict fails the run if any node failed or was aborted because of a failure. Otherwise the run is cancelled if any node was
 	// cancelled, and completes if no node was.

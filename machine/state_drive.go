@@ -42,14 +42,15 @@ func (st *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls the function `begin`
-// with each task, as soon as there is a task. This function reports the verdict of a check with [State.Checked], makes a gate wait with
-// [State.Suspend], or starts the node's call. When that call ends, the program reports its outcome with [State.Settle]. If a node is stopped or asked
-// to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's call may already have ended.
+// Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls the function `begin` with
+// each task, as soon as there is a task. The function `begin` reports the verdict of a check with [State.Checked], makes a gate wait with
+// [State.Suspend], or starts the work of the node (the node's call). When the call ends, the program reports its outcome with [State.Settle]. If a
+// node is stopped or asked to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's
+// call may already have ended.
 //
-// Drive calls `begin` and `abort` one at a time. A method of the State that makes a task due or stops a node usually returns after these calls. But
-// if a callback of [State.Scope] is running, such as `begin`, Drive calls `begin` and `abort` after the callback. Both functions may call methods of
-// the State. After [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is
+// Drive calls `begin` and `abort` one at a time. Usually a method of the State that makes a task due or stops a node returns when Drive has called
+// them. But if a callback of [State.Scope] is running, such as `begin`, Drive calls them after the callback. Both functions may call methods of the
+// State. After [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is
 // nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
@@ -121,8 +122,9 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork counts the announcements, the stops and the calls that must be aborted, so that the signals of WorkSignal and Drive change. The caller
-// holds the State's lock and is about to release it. If an announcement is open and no task is left, noteWork closes it.
+// noteWork makes the signals of WorkSignal and Drive change if a task is announced now or another node was asked to stop. The signal of Drive also
+// changes if another call must be aborted. The caller holds the State's lock and is about to release it. If an announcement is open and no task is
+// left, noteWork closes it.
 func (o *observers) noteWork() {
 	s := o.st
 	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)

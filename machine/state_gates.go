@@ -61,8 +61,8 @@ func (s *Locked) queueGate(r Ref) {
 	s.gates.add(r)
 }
 
-// NextGate hands out a gate. Next calls NextGate only if no other node can start, because a waiting gate may keep nodes from starting (see
-// Setup.Holds).
+// NextGate hands out a gate. A gate that waits may keep other nodes from starting (see Setup.Holds). Therefore Next calls NextGate only if
+// no other node can start.
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
 		return Task{}, false
@@ -81,8 +81,8 @@ func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates calls `reach` with each queued gate for which `is` returns true. `reach` settles the gate or makes it wait, and may queue
-// more gates.
+// TakeGates calls `reach` with each queued gate for which `is` returns true. The function `reach` settles the gate or makes it wait. It
+// may queue more gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; s.gates != nil && i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {

@@ -65,8 +65,8 @@ func (s *Locked) HasNext() bool {
 }
 
 // Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host, which
-// starts a worker. For any other State [State.WorkSignal] changes. The coordinator first takes its own tasks, and calls Announce just before it
-// releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer is called.
+// starts a worker. For any other State, the signal of [State.WorkSignal] changes. The coordinator first takes its own tasks, and calls Announce just
+// before it releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer is called.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -85,12 +85,12 @@ func (s *Locked) Answer() { s.announced = false }
 func (s *Locked) IsAnnounced() bool { return s.announced }
 
 // HasNews reports whether the coordinator may have more to do than its next task: to store or publish changes, to stop running attempts or checks, to
-// end the run, to wait for tokens, or to give turns to other runs that share its limits.
+// end the run, to wait for tokens, or to give turns to other runs that share the run's limits.
 func (s *Locked) HasNews() bool {
 	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
 }
 
-// slotFree reports whether the run's limit and the slots of its tree let a ready node start.
+// slotFree reports whether a ready node can get a slot of the run's own limit and a slot of the tree of runs.
 func (s *Locked) slotFree() bool {
 	return s.limit == 0 || s.running < s.limit && (s.tree == nil || s.host.Grants())
 }
@@ -112,8 +112,7 @@ func (s *Locked) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// NextPlain is a fast form of Next that only starts plain nodes for the first time. If it returns false, Next may still
-// have a task.
+// NextPlain is a fast form of Next. It starts only plain nodes, and only their first attempts. If it returns false, Next may still have a task.
 func (s *Locked) NextPlain() (Ref, bool) {
 	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.HasGates() || s.limits.active || !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return NoRef, false
@@ -148,9 +147,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, runs, is being checked or is being
-// concluded, or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at all nodes. The argument `pausing`
-// is the number of running nodes that only wait, such as loops between two iterations. These do not count as work.
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, is being checked or runs (a
+// composite that can only wait does not count), or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at
+// all nodes. The argument `pausing` is the number of running nodes that only wait, such as loops between two iterations. These do not count as work.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

@@ -18,7 +18,7 @@ type lineQueue struct {
 	crowds
 	listed  bool   // whether the run is listed in Slots.waiting
 	parked  bool   // whether the run was listed, and is listed again when it has a free slot of its own
-	arrival uint64 // in both cases: the number of its arrival
+	arrival uint64 // if the run is listed or parked: the number of the run's arrival
 }
 
 // The queues of a line.
@@ -29,8 +29,8 @@ const (
 	queueCount
 )
 
-// If `token` is true, queueFor returns the queue for nodes that need a token. Otherwise it returns the queue for nodes that need only a slot.
-// Without a rate no node needs a token.
+// If `token` is true, queueFor returns the queue for nodes that need a token. Otherwise it returns the queue for nodes that need only a slot. If the
+// group has no rate, no node needs a token.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -39,8 +39,9 @@ func (x *line) queueFor(token bool) int {
 }
 
 // crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and the
-// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that wait
-// in the line of their key. It waits in the line of one group. So when n nodes move from one line to another, only a few crowds are moved.
+// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that
+// wait in the line of their key. It waits in the line of one group. When n nodes move from one line to another, only their few crowds are moved, and
+// not each node.
 type crowd struct {
 	lines  []int32 // the lines that all nodes of the crowd must pass: the key's line for a bunch (if the key has a limit), the groups' lines for a throng
 	token  bool    // whether the nodes of the crowd need tokens
@@ -218,7 +219,7 @@ type queueAt struct {
 // slot.
 func (s *Locked) isFull() bool { return s.limit > 0 && s.running >= s.limit && !s.Undoes() }
 
-// park sets a queue aside whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The slot or
+// park sets aside a queue whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The slot or
 // token is offered to other runs. Without park, a map with a limit could keep a token from the nodes inside its own items, and wait for them.
 func (s *Locked) park(g int32, of int) {
 	q := &s.limits.groups[g].queues[of]

@@ -12,10 +12,10 @@ type loserSearch struct {
 	candidates ordset.Set // by Ref, in descending order; empty between calls
 }
 
-// supersede stops the losers of an early decision. A loser is an unfinished node that no undecided node needs: all its paths lead to decided nodes,
-// and at least one of these has CancelLosers. supersede visits the unfinished predecessors of r and of losers in reverse topological order, so that
-// it visits a node after all nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited once, however many
-// decisions there are.
+// supersede stops the losers of an early decision. A loser is an unfinished node that no undecided node needs: all its out-edges lead to decided
+// nodes, and at least one of these nodes has CancelLosers or is a loser itself. A cleanup node is never a loser. supersede visits the unfinished
+// predecessors of r and of losers in reverse topological order, so that it visits a node after all successors of the node. A decided node stays
+// decided, so a node's out-edges are visited once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
 		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
@@ -41,7 +41,7 @@ func (s *Locked) supersede(r Ref) {
 			s.withdraw(x)
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
-		// All out-edges of x lead to decided nodes or losers, so they need not be visited.
+		// All out-edges of x lead to decided nodes, so visit need not resolve them.
 		s.addCandidates(x)
 	}
 }

@@ -15,9 +15,9 @@ var ErrDriven = errors.New("the state is driven by a run")
 // The statuses of the nodes are in State.words. The signals show copies of the statuses, or values that follow from the statuses. Transitions of
 // observed nodes are noted under the State's lock. After the lock is released, the source of the signals publishes all noted transitions at once.
 //
-// The signals lag behind State.words from the first noted transition (pending is true then) to the next publication. Meanwhile they show the
-// State as it was at the last publication, which is called the shown point. A signal that is created meanwhile also shows this point, because
-// the field `undo` contains the words of this point.
+// The signals lag behind State.words from the first noted transition (pending is true then) to the next publication. Meanwhile they show the State
+// as it was at the last publication, which is called the shown point. A signal that is created meanwhile also shows this point, because the field
+// `undo` keeps the words that the changed nodes had at this point.
 //
 // The State's lock guards every field unless a comment states otherwise.
 type observers struct {
@@ -43,8 +43,8 @@ type observers struct {
 	lastRun RunStatus // the status as noted
 	shown   RunStatus // the status as published
 
-	// The field `last` has the status of each node, and `counts` has the number of nodes in each status. They are set only if a count signal or a
-	// watcher needs them.
+	// The field `last` has the status of each node, and `counts` has the number of nodes in each status. They are set only if a count signal, a
+	// watcher or Tally needs them.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -77,9 +77,9 @@ type nodeView struct {
 // State that return signals, StatusSignal may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at one point between two transitions, so effects and
-// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. A method
-// of the State runs the effects that it causes before it returns. But if a callback of the scope is running, the effects run after the callback. A
-// coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
+// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. Before a method
+// of the State returns, it runs the effects that it has caused. But if a callback of the scope is running, the effects run after the callback. A
+// coordinator that holds the lock must publish the signals itself, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()
@@ -153,7 +153,7 @@ func (st *State) CountSignal(status Status) *reactive.Value[int] {
 	return o.counters[status]
 }
 
-// Scope returns the scope of the State's signals, for effects on them and for related signals and computeds.
+// Scope returns the scope of the State's signals. Effects on these signals are created in this scope, and so are related signals and computeds.
 // [reactive.Scope.Err] returns errors of effects that the State ran.
 func (st *State) Scope() *reactive.Scope {
 	s := st.lock()
@@ -161,11 +161,11 @@ func (st *State) Scope() *reactive.Scope {
 	return s.observers().source.Scope()
 }
 
-// Dispose ends the observation of the State. Every effect, subscription, Wait and Changes of its scope ends: see [reactive.Scope.Dispose]. The
-// signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
+// Dispose ends the observation of the State. All effects and subscriptions of its scope end, and so do all calls of Wait and Changes: see
+// [reactive.Scope.Dispose]. The signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
-// observers returns the observers of the State. The first call creates them.
+// The method `observers` returns the observers of the State. The first call creates them.
 func (s *Locked) observers() *observers {
 	if s.obs == nil {
 		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
@@ -199,7 +199,7 @@ func (s *Locked) observe(r Ref) *nodeSignals {
 	return n
 }
 
-// compare makes a node dirty if it changed between the shown point and its first observation.
+// The method `compare` makes a node dirty if it changed between the shown point and its first observation.
 func (o *observers) compare(n *nodeSignals) {
 	if o.pending && n.ref != NoRef && o.view(n) != o.shownView(n.ref) {
 		o.markDirty(n)
@@ -299,8 +299,8 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	// A word with the status Idle does not show whether the node is Waiting. If the new word is Idle, usually the join was blocked, and nothing else
-	// has changed.
+	// A word with the status Idle does not show whether the node is Waiting, so a change to such a word is not counted. Usually only WordBlocked was
+	// set in it.
 	if to := viewOf(w).status; o.last != nil && to != Idle {
 		o.count(r, to)
 	}

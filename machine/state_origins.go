@@ -80,7 +80,7 @@ func (x *originSets) parts(set originSet) []originSet {
 
 var originSeed = maphash.MakeSeed()
 
-// join returns the set that consists of the given sets. It sorts the slice `parts` in place.
+// The method `join` returns the union of the given sets. It sorts the slice `parts` in place.
 func (x *originSets) join(parts []originSet, state originState) originSet {
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
@@ -204,7 +204,7 @@ func (s *Locked) written(sets ...originSet) []Ref {
 
 // EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these are the
 // reasons why the run failed or was cancelled. All nodes but the end node must be terminal. If the graph has no node that handles failures and no
-// failure was tolerated, EscapedOrigins visits no edge, since no failure was handled.
+// failure was tolerated, every failure has escaped, and EscapedOrigins visits no edge.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref
@@ -238,8 +238,9 @@ func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 	return s.causeKind(r, byRequest), s.originNames(origins)
 }
 
-// originNames returns the ids of the origins in a set. A loop over the nodes of a run often needs the same large set again, or the same set with
-// more elements. So originNames caches the last set: if the next set only adds elements that are declared later, they are appended.
+// originNames returns the ids of the origins in a set. A loop over the nodes of a run often needs the same large set again, or the same set with more
+// elements. So originNames caches the ids of the last set. If the next set consists of the last set and of elements that are declared later,
+// originNames only appends the ids of these elements.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
 	if set >= noOrigins || set%2 != 0 { // the set is small, or it is not final

@@ -8,9 +8,11 @@ import (
 )
 
 // This file checks the words of a snapshot against the net. The word of a node is plausible if a State can reach it while the predecessors of the
-// node have the words of the snapshot. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
+// node have the words of the snapshot. If all words of a snapshot are plausible, a State that continues from the snapshot obeys the transition rules
+// and comes to an end.
 
-// firstWord returns the word that a node has when a State without a [Host] begins. In such a State, a check judges the inputs of a node with FlagAdmit.
+// firstWord returns the word that a node has when a State without a [Host] begins. In such a State, a node with FlagAdmit gets wordSpecial, because a
+// check judges its inputs before it becomes ready.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -18,8 +20,8 @@ func (p *Net) firstWord(r Ref) uint64 {
 	return p.words[r]
 }
 
-// checkWords returns an error that names the first node with an implausible word. The caller has already set the labels, counters, times and the
-// tier.
+// checkWords returns an error that names the first node with an implausible word. It also returns an error if the logical time or the tier does not
+// match the words. The caller has already set the labels, counters, times and the tier.
 func (s *Locked) checkWords() error {
 	open, ended := 0, int32(0) // open: nodes that are not terminal, except the end node; ended: terminal nodes
 	for r, w := range s.words {
@@ -90,8 +92,8 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// The method `resolved` computes the word and the extra counters that a node must have if its join has not decided. It starts from the net's word and
-// resolves the edges of all predecessors that have ended.
+// The method `resolved` computes the word and the extra counters that a node must have if its join has not decided. It starts from the node's first
+// word (see firstWord) and resolves the edges of all predecessors that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -108,8 +110,8 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen reports whether a node whose join has not decided can have its word. In Waves mode this requires that the node's tier has not begun.
-// Otherwise it requires that the join cannot decide before another node ends.
+// plausibleOpen reports whether a node whose join has not decided can have its word. The word must be the result of the method `resolved`. In Waves
+// mode, the node's tier must not have begun. In any other mode, the join must be unable to decide before another node ends.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
 	w, x := s.resolved(r)

@@ -15,14 +15,14 @@ type Facts struct {
 	// skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// By is, for a skipped node, the number of the in-edge or of the port that decided the skip: its position among the node's in-edges or ports,
-	// counted from 1. By is 0 if neither an edge nor a port decided.
+	// The field By is the number of the in-edge or of the port that decided the skip of a skipped node: its position among the node's in-edges or
+	// ports, counted from 1. By is 0 if neither an edge nor a port decided.
 	By      int   `json:"by,omitempty"`
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
 	Started int32 `json:"started,omitempty"` // the number of attempts that have begun; the State counts each re-entry of a step as an attempt, too
-	// Dormant is for a composite that is running because its nested run has not ended. It means that the nested run can only wait. Draining is for
-	// such a composite, and for an attempt in flight (see Restored). It means that the node will not be retried.
+	// Dormant means that the nested run of a running composite can only wait. Draining means that a running node will not be retried. The node is a
+	// composite whose nested run has not ended, or a node with an attempt in flight (see Restored).
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }
@@ -262,8 +262,8 @@ func (s *Locked) addUndoSlots(r Ref, n int) {
 	}
 }
 
-// If the turn of a node to be undone has come and the node contends for slots, KeepUndo records that the node is being undone, and returns true. It
-// takes no slots: see KeepUndoSlots. Otherwise it returns false.
+// KeepUndo records that node r is being undone, and returns true. It takes no slots: see KeepUndoSlots. If the node's turn to be undone has not come,
+// or the node does not contend for slots, KeepUndo only returns false.
 func (s *Locked) KeepUndo(r Ref) bool {
 	if !s.Undoes() || s.undo.reversal.state[r] != undoContends {
 		return false
@@ -296,7 +296,8 @@ func (s *Locked) Gates() []Ref { return s.gates.list() }
 // OrderGates is the reverse of Gates. It ignores Refs that are not ready gates.
 func (s *Locked) OrderGates(refs []Ref) { s.resumeGates(refs) }
 
-// Tokens is the contents of a bucket in a snapshot. Key is the late key to which the bucket belongs; without it, Group is the group.
+// Tokens is the contents of a bucket in a snapshot. If the bucket belongs to a late key, Key is this key. Otherwise the bucket belongs to the group
+// with the number Group.
 type Tokens struct {
 	Group int32  `json:"group,omitempty"`
 	Key   string `json:"key,omitempty"`

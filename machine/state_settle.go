@@ -43,9 +43,10 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// The method `check` looks up a transition in the table. A transition outside the table is a defect of this package. In kahn's own tests `check`
-// panics. In production it records the defect, and the run continues. Callers check frequent transitions only in kahn's own tests, see
-// strict.Transitions. Restore, Overrule and SetBack do not call `check`, since they write a status that does not follow from the last one.
+// The method `check` looks up a transition in the table of allowed transitions (see Status.CanBecome). Any other transition is a defect of this
+// package. In kahn's own tests `check` panics. In production it records the defect, and the run continues. Callers check frequent transitions only in
+// kahn's own tests, see strict.Transitions. Restore, Overrule and SetBack do not call `check`, since they write a status that does not follow from
+// the last one.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -120,9 +121,9 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit adds the target
-// to s.touched. The caller judges the nodes of this set in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once,
-// without being judged.
+// visit resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit adds the
+// target to s.touched, except in Waves mode. The caller judges the nodes of this set in the order of their Refs. If no event log is kept, a plain
+// node whose edges are all satisfied usually becomes ready at once, without being judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -178,8 +179,9 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 	}
 }
 
-// resolve returns the new word of the edge's target, which is undecided. The edge's source is terminal. If x, the target's extra counters, is not
-// nil, resolve counts the edge there, too. The result is the same in whatever order the edges of a target are resolved.
+// The method `resolve` resolves the edge a, whose source is terminal, and returns the new word of the edge's target, which is undecided. If x, the
+// target's extra counters, is not nil, resolve counts the edge there, too. The result is the same in whatever order the edges of a target are
+// resolved.
 func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	if x != nil && a.is(edgePort) {
 		x.ports--
@@ -337,7 +339,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 	}
 }
 
-// decision returns what an undecided node's join decides, given the node's word and its extra counters, if any.
+// The method `decision` returns what an undecided node's join decides, given the node's word and its extra counters, if any.
 func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
 	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
@@ -405,8 +407,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether an inline node has begun in a run that is being left (see Leave). The function that evaluates the node, such as a
-// Test, has not returned, and must not be called again before the run continues.
+// isLeftBehind reports whether an inline node that is no composite has begun in a run that is being left (see Leave). The function that evaluates the
+// node, such as a Test, has not returned, and must not be called again before the run continues.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -598,7 +600,7 @@ func (s *Locked) Complete(r Ref) {
 // the node counts as stopped. A failure of another cause, such as a panic or a timeout, remains a failure.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
-// settled applies the consequences of a node's end.
+// The method `settled` applies the consequences of a node's end.
 func (s *Locked) settled(r Ref) {
 	if s.waves {
 		s.visit(r)

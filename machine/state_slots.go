@@ -72,7 +72,7 @@ type Slots struct {
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // whether the limit has tokens
-	Lacks(token bool) bool // whether the run must wait for a slot (or a token, if token is true); if so, the run joins the queue
+	Lacks(token bool) bool // whether the run must wait for a slot (or a token, if token is true); if so, the run joins the queue of the limit
 	Take(token bool)       // takes a slot, and a token if token is true, and ends the wait
 	GiveBack(token bool)   // returns a slot or, if token is true, an unused token
 	Drop()                 // ends the wait
@@ -81,7 +81,7 @@ type SharedLimit interface {
 // SlotSetup holds the limits of a run other than Setup.Limit.
 type SlotSetup struct {
 	KeyLimit            int                // for all nodes with the same key; 0 means no limit
-	KeyRate, StartRate  bucket.Rate        // for all nodes with the same key, and for all nodes of the run
+	KeyRate, StartRate  bucket.Rate        // KeyRate is for all nodes with the same key, and StartRate for all nodes of the run
 	Pool                sync.Locker        // guards limits that the run shares with other runs; nil if there are none
 	PoolsKeys, PoolsAll bool               // whether the run shares the limits of keys, and whether it shares the limit of all nodes
 	PoolsGroup          func(g int32) bool // reports whether the run shares the limit of a group; nil if it shares none of these limits
@@ -218,7 +218,8 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether a ready node takes a token when it starts. It does if it starts a step and the run does not hurry (see Hurries).
+// takesToken reports whether a ready node takes a token when it starts. The node takes one if it starts a step and the run does not hurry (see
+// Hurries).
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
@@ -305,8 +306,9 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is the item of
-// a map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line.
+// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is the item of a
+// map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line. A node that is being undone does not pass
+// it either.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -399,8 +401,8 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// If a slot or token is free, offer lets the best node in the line of a group contend for it again. Nodes of this run precede nodes of other runs. If
-// no node of this run waits, offer takes the best node of the run that has waited longest.
+// The method `offer` lets the best node in the line of a group contend again if a slot or token is free. Nodes of this run precede nodes of other
+// runs. If no node of this run waits, offer takes the best node of the run that has waited longest.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots
 	if x == nil || s.offerOwn(g) == lineMoved {

@@ -119,8 +119,8 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields. Later the method `resume` updates counts, queues and slots. adopt returns an error if the snapshot is of another
-// plan or damaged.
+// adopt copies a snapshot's fields. Later the method `resume` updates counts, queues and slots. adopt returns an error if the snapshot is damaged,
+// or is from another plan, mode or StateVersion.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}

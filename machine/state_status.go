@@ -176,8 +176,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd reports whether the end node handled the failure of a bad node. An end node handles failures only if its Handling says so. It always
-// becomes ready.
+// consumedByEnd reports whether the end node handled the failure of a bad node. An end node handles failures only if its Handling says so. An end
+// node always becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {

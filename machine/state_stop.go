@@ -131,8 +131,8 @@ const (
 	StopDraining                    // running nodes may finish
 )
 
-// Stop stops all nodes except cleanup nodes and the end node. It sets all statuses before it visits an edge. Otherwise a stopped node could count as
-// a victim of another stopped node.
+// Stop stops all nodes except cleanup nodes and the end node. After Close, it also stops these nodes. It sets all statuses before it visits an edge.
+// Otherwise a stopped node could count as a victim of another stopped node.
 func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind

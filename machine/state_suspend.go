@@ -194,8 +194,8 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether a hold keeps a ready node from starting. The result `all` is true if a hold of all nodes does. The result `fresh` is true if
-// a hold of fresh nodes does; such a hold begins because some node is suspended.
+// HeldBack reports whether a hold keeps a ready node from starting. The result `all` is true if a hold of all nodes keeps the node from starting,
+// and `fresh` if a hold of fresh nodes does.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)

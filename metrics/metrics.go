@@ -81,7 +81,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	}
 }
 
-// stop ends the running attempt of a node. It reports whether an attempt was running.
+// The method `stop` counts the running attempt of a node as ended. It reports whether an attempt was running.
 func (m *Metrics) stop(x *run, n *node) bool {
 	if n.started.IsZero() {
 		return false
@@ -91,7 +91,7 @@ func (m *Metrics) stop(x *run, n *node) bool {
 	return true
 }
 
-// event handles an event of a run.
+// The method `event` updates the metrics for an event of a run.
 func (x *run) event(e event.Event) {
 	if e.Node == "" {
 		return
