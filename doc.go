@@ -150,12 +150,12 @@
 // # Waiting, and continuing elsewhere
 //
 // A gate (see [KindGate]) and a step that returns [Suspend] wait for a signal from outside. While they wait, they hold neither a slot nor a
-// goroutine. A run that can only wait is suspended. A [Run] of [Start] then stays in memory until [Run.Signal] continues it. [Execute] does not wait:
-// it returns a [Result] with a [Snapshot], and [Resume] continues the run from the Snapshot in any process. [Redrive] repeats failed nodes. With a
-// [store.Store] every completion is a transaction, and a process that starts the run again continues where the last process crashed.
+// goroutine. A run that can only wait is suspended. A [Run] that [Start] returned then stays in memory until [Run.Signal] continues it. [Execute]
+// does not wait: it returns a [Result] with a [Snapshot], and [Resume] continues the run from the Snapshot in any process. [Redrive] repeats failed
+// nodes. With a [store.Store] every completion is a transaction, and a process that starts the run again continues where the last process crashed.
 //
 // # What it is not
 //
-// kahn does not distribute work and is not a scheduler: it runs a graph immediately, in this process. If a run survives a crash, steps are called at
-// least once, not exactly once. Steps are not sandboxed: a step that ignores its context is abandoned, not killed.
+// kahn does not distribute work and is not a scheduler: it runs a graph immediately, in this process. In a run that is continued after a crash,
+// steps are called at least once, not exactly once. Steps are not sandboxed: a step that ignores its context is abandoned, not killed.
 package kahn

@@ -59,8 +59,8 @@ func (p *parser) space() {
 	}
 }
 
-// next returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser rejects it like any
-// unexpected byte, because JSON has no NUL bytes.
+// next returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser rejects a 0 like
+// any other unexpected byte, because no NUL byte may occur in JSON.
 func (p *parser) next() byte {
 	if p.pos == len(p.text) {
 		return 0
@@ -83,7 +83,7 @@ func (p *parser) found() string {
 	return fmt.Sprintf("%q", r)
 }
 
-// word returns the word at the current position, or "".
+// word returns the letters at the current position, at most 60 bytes of them, or "" if no letter is there.
 func (p *parser) word() string {
 	rest := p.text[p.pos:]
 	end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) })
@@ -93,7 +93,7 @@ func (p *parser) word() string {
 	return rest[:min(end, 60)]
 }
 
-// value parses a value. depth counts the value and all lists and objects around it.
+// value parses a value. The parameter `depth` is 1 plus the number of lists and objects around the value.
 func (p *parser) value(v *Value, depth int) bool {
 	v.At = p.at()
 	if p.values++; p.values > p.limits.Values {

@@ -12,8 +12,9 @@ import (
 )
 
 // checkKinds returns a problem for each node and each compensation of a kind that the host does not perform, and for each config that violates
-// the schema of its kind. It accepts nodes of the kinds in ownKinds. It checks configs only if the graph has Schemas. If `part` is true, the
-// graph is incomplete, and the kind or the step of a node may be among the parts of the document that could not be read.
+// the schema of its kind. It accepts nodes of the kinds in ownKinds. It checks configs only if the graph has Schemas. If `part` is true, some
+// parts of the document could not be read. The kind or the step of a node may be among them, so checkKinds then accepts a node without a step
+// to perform.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs. So a document that cannot run is rejected when it is read. The zero value reads
-// JSON.
+// Loader reads documents and compiles their graphs. So the defects of a graph are reported when its document is read. The zero
+// value reads JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error
@@ -20,7 +20,7 @@ import (
 type Loader struct {
 	// Parse reads the text of a document into a tree. Default: [Parse], which reads JSON. Package definition/yaml has a Parse for YAML.
 	Parse func(data []byte, limits Limits) (*Value, error)
-	// File is the name of the document in its problems. Default: none.
+	// File is the name of the document in reported problems. Default: none.
 	File string
 	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
@@ -103,7 +103,7 @@ func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, e
 	return doc.Graph, nil
 }
 
-// named adds the name of a file to the problems in an error.
+// The function `named` adds the name of a file to the problems in an error.
 func named(err error, file string) error {
 	if e, ok := err.(*Error); ok {
 		for _, p := range e.Problems {

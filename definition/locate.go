@@ -45,7 +45,8 @@ type foundError struct {
 	compiled bool
 }
 
-// flat appends the single errors in err to the list. err may be a GraphError, or several errors from errors.Join.
+// The function `flat` splits err, which may be a GraphError or several errors from errors.Join, and appends the single
+// errors to the list. The result `all` is the first GraphError in err.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
@@ -74,8 +75,8 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 // inOrder compares two problems by their places.
 func inOrder(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) }
 
-// locate adds an error about a graph to the report. If the error is from Compile, locate replaces names of Go fields by
-// names of document fields.
+// locate adds an error about a graph to the report. If the error is from Compile and not about a Config, locate
+// replaces names of Go fields by names of document fields.
 func (r *report) locate(parts *parts, err error, compiled bool) {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -206,7 +207,7 @@ func (at part) edge(known edgePart) edgePart {
 	return known
 }
 
-// items yields the items of a list, or the members of an object. It skips items that were not read.
+// items yields the items of a list, or the members of an object. It skips items with a Problem, which the decoder has not read.
 func (at part) items() iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range at.len() {
@@ -311,7 +312,7 @@ func renameFields(message string) string {
 	})
 }
 
-// fieldNamed returns the document's name of a Go field.
+// fieldNamed returns the name that a Go field has in documents.
 func fieldNamed(goName string) string {
 	if name, ok := renamed[goName]; ok {
 		return name

@@ -25,8 +25,9 @@ func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	return "", ""
 }
 
-// checkID returns the defect of a node's id, or "". Ids become keys, paths and parts of pages. checkID rejects an id
-// that is markup or that breaks JavaScript objects, so that consumers need not handle such ids.
+// checkID returns the defect of a node's id, or "". Ids become keys, paths and parts of pages. checkID rejects ids with
+// a character of markup (<, > or ") and the id __proto__, which breaks JavaScript objects. So consumers need not handle
+// such ids.
 func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
 	if s == "" {
 		return ErrValue, "must not be empty"

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// addFromPart compiles the part of the graph that could be read, and adds its problems to the document's. It leaves out problems
-// that follow from the unread part.
+// addFromPart compiles the part of the graph that could be read, and adds its problems to the document's problems. It leaves out
+// problems that the graph may have only because the rest could not be read.
 func (l Loader) addFromPart(err error, doc *Document) {
 	written, ok := err.(*Error)
 	g, root := doc.Graph, doc.Root
@@ -53,7 +53,7 @@ func (l Loader) addFromPart(err error, doc *Document) {
 
 // loss is what the graph may lack because parts of the document could not be read.
 type loss struct {
-	fields map[string][]string // fields that could not be read completely, by the path of their node; "" stands for any field
+	fields map[string][]string // fields that could not be read completely, by the path of their node; a field "" stands for any field
 	edges  bool                // the document may have edges, labels or kinds of nodes that the graph lacks
 	nodes  bool                // the document may have nodes that the graph lacks
 	inputs bool                // the document may have inputs that the graph lacks
@@ -69,7 +69,7 @@ var ownFields = []string{
 	"max_crashes", "priority", "estimate", "groups", "key", "memo", "memo_name", "files", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
 }
 
-// inNode matches the path of a problem in a node: the field, and the rest of the path.
+// inNode matches the path of a problem in a node. Its groups are the field of the node and the rest of the path.
 var inNode = regexp.MustCompile(`^.*\.nodes\[\d+\]\.([a-z_]+)(.*)$`)
 
 // lossOf finds what the graph lacks because of a document's problems.
@@ -91,7 +91,7 @@ func (l *loss) add(p *Problem) {
 	}
 	field, rest := at[1], at[2]
 	if p.Kind == ErrUnknownField && rest == "" {
-		field = p.Suggestion // the field that the author meant is lost; without a suggestion this may be a field with edges
+		field = p.Suggestion // the field that the author meant is lost; if there is no suggestion, it may be a field with edges
 	}
 	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
@@ -113,7 +113,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	if end >= 0 {
 		field = path[:end]
 	} else if p.Kind == ErrUnknownField {
-		field = p.Suggestion // the field that the author meant is lost; without a suggestion this may be any field
+		field = p.Suggestion // the field that the author meant is lost; if there is no suggestion, it may be any field
 	}
 	switch field {
 	case "name", "defaults", "strict_guards", "$schema", "version":

@@ -118,7 +118,7 @@ func choice[T any](key string, words []string, at func(*T) *string) field[T] {
 	}
 }
 
-// labels returns a field that holds an object of texts.
+// The function `labels` returns a field that holds an object of texts.
 func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	return field[T]{
 		name: key,
@@ -154,8 +154,9 @@ func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	}
 }
 
-// checkSchedule finds the defects of a document's schedule: inputs that the graph does not have, missing inputs, and defects that the host's
-// CheckSchedule finds. If allInputs is false, inputs are not checked, since some inputs of the graph could not be read.
+// checkSchedule finds the defects of a document's schedule: defects that the host's CheckSchedule finds, a name of the graph that cannot be
+// the schedule's name, missing inputs, and inputs that the graph does not have. Inputs are not checked if the graph declares none, or if
+// allInputs is false: then some inputs of the graph could not be read.
 func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found []error) {
 	if s == nil {
 		return nil

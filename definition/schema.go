@@ -37,9 +37,10 @@ var ownKinds = map[string]Kind{
 	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
 }
 
-// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name. The schema rejects other kinds, and configs
-// that violate the schema of their kind. A config's schema must not refer to anything outside itself. The error names a kind whose
-// Config cannot be encoded as JSON.
+// SchemaWith returns the JSON Schema of documents for a host that performs the given kinds; the keys of the map are their names.
+// The schema accepts these kinds, and the kinds with a meaning of their own, such as [kahn.KindGate]. It rejects all other kinds,
+// and configs that violate the schema of their kind. A config's schema must not refer to anything outside itself. The error names a
+// kind whose Config cannot be encoded as JSON.
 func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	root, err := Parse([]byte(schema), Limits{})
 	if err != nil {
@@ -109,7 +110,7 @@ func configSchema(kind string, schema any) (*Value, error) {
 	return config, nil
 }
 
-// pointer escapes a key for a JSON pointer in the fragment of a URI.
+// The function `pointer` escapes a key for a JSON pointer in the fragment of a URI.
 func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }

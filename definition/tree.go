@@ -29,7 +29,7 @@ func (t Type) String() string {
 // such trees, and the same code decodes them; see [FromTree].
 type Value struct {
 	Type Type
-	// Text is the content of a text, the literal of a number as JSON writes it, "true" or "false".
+	// Text is the content of a text, the literal of a number as JSON writes it, or, for a Bool, "true" or "false".
 	Text string
 	// Items are the elements of a list or the members of an object, in document order. An object may have a key twice here; the decoder
 	// rejects such an object.

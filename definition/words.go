@@ -64,7 +64,8 @@ var words = map[string]word{
 	"misfire": {"missed", `it is "latest", "none" or "all"`}, "concurrencypolicy": {"overlap", `it is "skip" or "allow"`}, "startingdeadlineseconds": {"starting_deadline", asDuration},
 }
 
-// values are names that other engines use for values of enums.
+// The map `values` has names that other engines use for values of enums, and for each name the values to write instead.
+// The message suggests the first of these values that the field can have.
 var values = map[string]string{
 	"any": "any_succeeded always", "all": "all_succeeded both", "allsuccess": "all_succeeded", "onesuccess": "any_succeeded", "always": "all_done",
 	"nonefailedminonesuccess": "none_failed", "first": "any_succeeded one_done", "race": "one_done", "none": "none_failed",

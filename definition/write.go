@@ -10,8 +10,8 @@ import (
 const lineWidth = 100
 
 // appendValue appends the JSON text of a value that begins at the given column. indent is the indentation of the line,
-// in levels. A list or an object is written on one line if it fits there and the lists and objects in it contain no
-// others, except empty ones. Otherwise each item gets a line.
+// in levels. A list or an object is written on one line if it fits there and has at most two levels, as nests counts
+// them. Otherwise each item gets a line.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
 	if !nests(v, 2) {
 		line := appendLine(nil, v)

@@ -66,7 +66,7 @@ func (p place) hasEdges() bool {
 	return false
 }
 
-// reason returns why a document of another format is rejected.
+// The method `reason` returns why Convert rejects a document that has none of this package's formats.
 func (p place) reason() string {
 	for _, format := range []struct{ list, key, reason string }{
 		{"", "children", "a tree of components is a program that makes a graph; write the graph that it makes, as nodes and edges"},

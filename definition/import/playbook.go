@@ -18,7 +18,7 @@ type transition struct {
 	params    map[string]place // the parameters for the target step
 }
 
-// resultOf matches a parameter that is the result of the preceding step, or a part of it.
+// resultOf matches a parameter that refers to the result of a step or to a part of it, such as {{ fetch.result.name }}.
 var resultOf = regexp.MustCompile(`^\{\{-?\s*(?:nodes\.)?([^\s.{}]+)((?:\.[A-Za-z0-9_-]+)*)\s*-?\}\}$`)
 
 // The method `playbook` converts a playbook.
@@ -115,8 +115,8 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	return node
 }
 
-// tool converts a step's tool to the kind and the config of the node. The kind of the end node is always "end", so the whole tool
-// becomes the config.
+// tool converts a step's tool to the kind and the config of the node. For the end node, whose kind is always "end", the whole
+// tool becomes the config.
 func (r *reader) tool(p place, end bool) (fields []definition.Value) {
 	if p.Type == definition.Text && !end {
 		return append(fields, copied(p, "kind"))
@@ -252,7 +252,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // how many numbers were tried, by the id of a condition before a number was added to the id
+	numbers := map[string]int{} // for each condition id that was taken: how many numbers were added to it to find a free id
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed
@@ -314,7 +314,8 @@ func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	return id
 }
 
-// result returns the key of an edge for a parameter that is the result of the preceding step, or a part of it.
+// The method `result` returns the key of the edge that delivers a parameter. The result `ok` is false if the parameter
+// is neither the result of the preceding step nor a part of this result.
 func (r *reader) result(t transition, p place) (key string, ok bool) {
 	match := resultOf.FindStringSubmatch(p.text())
 	if match == nil || match[1] != t.from && match[1] != "result" {
@@ -329,8 +330,8 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 	return path, true
 }
 
-// constants collects the parameters that are values. All transitions to a step must give such a parameter the same
-// value.
+// The type constants collects the parameters that are fixed values, not results of steps. All transitions to a step
+// must give such a parameter the same value.
 type constants struct {
 	into   map[string][]transition
 	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and name of the parameter
@@ -360,7 +361,7 @@ func (c *constants) add(r *reader, t transition, p place) {
 	}
 }
 
-// same reports whether two values are equal apart from their places.
+// The function `same` reports whether two values are equal; their places in the document may differ.
 func same(a, b definition.Value) bool {
 	return a.Type == b.Type && a.Text == b.Text && a.Key == b.Key && slices.EqualFunc(a.Items, b.Items, same)
 }

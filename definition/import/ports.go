@@ -87,7 +87,8 @@ const wholeOutput = "output"
 
 var portProse = map[string]string{"description": "ports have no descriptions"}
 
-// The method `ports` reads declarations of ports: a list of names or objects, or an object with each port's type or declaration by name.
+// The method `ports` reads declarations of ports. They are a list of names or objects, or an object: its keys are the names of the
+// ports, and its values are their types or declarations.
 func (r *reader) ports(p place, each func(p place, name definition.Value)) {
 	if p.Type == definition.Object {
 		r.read(p, format{rest: func(p place) {

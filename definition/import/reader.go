@@ -124,7 +124,7 @@ func (r *reader) expect(p place, t definition.Type) bool {
 	return true
 }
 
-// A format lists the fields of an object, with the function that converts each.
+// A format lists the fields of an object, and has for each field the function that converts it.
 type format struct {
 	fields  map[string]func(place)
 	refused map[string]string // fields without an equivalent, with the reason
@@ -192,7 +192,7 @@ func (r *reader) one(p place, each func(place)) {
 	}
 }
 
-// choice reads one of several texts, and returns its conversion.
+// The method `choice` reads a text that must be a key of choices, and returns the value of this key.
 func (r *reader) choice(p place, choices map[string]string) (string, bool) {
 	if !r.expect(p, definition.Text) {
 		return "", false
@@ -258,16 +258,16 @@ func list(from place, key string, items []definition.Value) definition.Value {
 	return definition.Value{Type: definition.List, Key: key, Items: items, At: from.At, KeyAt: from.KeyAt}
 }
 
-// named returns the value with a key.
+// The function `named` returns the value with this key, as a member of an object.
 func named(key string, v definition.Value) definition.Value {
 	v.Key = key
 	return v
 }
 
-// copied returns a value of the document as a member with another key.
+// The function `copied` returns a value of the document with another key, as a member of an object.
 func copied(from place, key string) definition.Value { return named(key, *from.Value) }
 
-// put adds a member to an object.
+// The function `put` adds members to an object.
 func put(to *definition.Value, members ...definition.Value) { to.Items = append(to.Items, members...) }
 
 // document returns a converted document.

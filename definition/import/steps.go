@@ -153,8 +153,9 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// targets reads the steps that follow, one or a list. Each is an id, or an object with the ports that the edge connects. For an id, targets adds
-// edges for the outputs whose names are also input ports of the step with this id.
+// targets reads which steps follow: one step or a list of steps. Each step is written as an id, or as an object that names the step and the
+// ports that the edge connects. For an id, targets adds an edge for each output whose name is also the name of an input port of the step; if
+// there is no such output, it adds one edge without ports.
 func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	offered := make(map[string]bool, len(outputs))
 	for _, port := range outputs {

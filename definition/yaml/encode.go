@@ -33,8 +33,8 @@ func EncodeDocument(doc *definition.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// node turns a value into a node of the library. Lists of scalars, and empty lists and objects, are written on one
-// line.
+// The function `node` turns a value into a node of the YAML library. Lists of scalars, and empty lists and objects, are
+// written on one line.
 func node(v *definition.Value) *yaml.Node {
 	switch v.Type {
 	case definition.Null:
@@ -69,8 +69,8 @@ func node(v *definition.Value) *yaml.Node {
 	return n
 }
 
-// text returns the node of a text. The text is plain if every reader reads it as text. It is a block if it has several lines that a block can
-// express. Otherwise it is in double quotes.
+// The function `text` returns the node of a text. A text of several lines is written as a block, if a block can express it. A text of one
+// line is plain if every reader reads it as text. All other texts are in double quotes.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	t, ok := resolve(s)

@@ -14,19 +14,18 @@ import (
 // A mistake is a common reason why a text is not YAML. The method `explain` recognizes it by the parser's message and by
 // the text.
 type mistake struct {
-	// said is a part of the parser's message. Empty: any message.
+	// The field said is a part of the parser's message. Empty: any message.
 	said string
-	// at is where to look for the mistake: at the place of the error, at the beginning of the broken value, or in the line
-	// before the error.
+	// The field at says where to look for the mistake: at the place of the error, at the beginning of the broken value, or
+	// in the line before the error.
 	at origin
-	// above means that the whole line is misplaced. The problem then gets the path of the preceding line.
+	// The field above is true if the whole line is misplaced. The problem then gets the path of the preceding line.
 	above bool
-	// line matches the text of the line; the mistake begins where the group of the pattern matches. Nil: any line.
+	// The pattern line must match the text of the line; the mistake begins where the group of the pattern matches. Nil: any line.
 	line *regexp.Regexp
-	// before matches the part of the line before the mistake. Nil: any text.
+	// The pattern before must match the part of the line before the mistake. Nil: any text.
 	before *regexp.Regexp
-	// inText means that the line must follow a text in block style, and must not have enough indentation to belong to
-	// this text.
+	// If inText is true, the line must follow a text in block style, and must be indented too little to belong to this text.
 	inText bool
 	// message says what to do.
 	message func(f found) (message, suggestion string)
@@ -40,12 +39,12 @@ const (
 	atPrevious
 )
 
-// found is a mistake in a text.
+// The type found is a mistake that was found in a text.
 type found struct {
-	// rest is the value with the mistake, as valueOf returns it, or "?" if the text ends there. If the mistake has a pattern (mistake.line), the value
-	// begins where the group of the pattern matches. Otherwise it begins at the place that mistake.at selects.
+	// The field rest is the value with the mistake, as valueOf returns it. It is "?" if the text ends there. If the mistake has a pattern
+	// (mistake.line), the value begins where the group of the pattern matches. Otherwise it begins at the place that mistake.at selects.
 	rest   string
-	header int // the number of the line with the | or > of the text in block style
+	header int // if mistake.inText is true: the number of the line with the | or > that begins the text in block style
 	le     *yaml.LoadError
 }
 
@@ -143,7 +142,7 @@ func noEscape(found) (string, string) {
 	return `a backslash in double quotes begins an escape sequence, and this is none: write \\, or put the text in single quotes`, ""
 }
 
-// spaces returns a number of spaces in words.
+// The function `spaces` returns a phrase such as "2 spaces".
 func spaces(n int) string {
 	switch n {
 	case 0:
@@ -154,7 +153,7 @@ func spaces(n int) string {
 	return fmt.Sprintf("%d spaces", n)
 }
 
-// quoted says that a value must be in quotes, and suggests the quoted value.
+// The function `quoted` returns the message that a value must be in quotes, and suggests the quoted value.
 func quoted(reason, value string) (message, suggestion string) {
 	value = strings.TrimRight(value, " ,\r\n")
 	if suggestion = "'" + value + "'"; strings.Contains(value, "'") {
@@ -258,7 +257,7 @@ func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Pos
 	return f, at, true
 }
 
-// line returns a line without its end. Lines count from 1.
+// The method `line` returns a line without its line break. Lines count from 1.
 func (l *lines) line(n int) string {
 	text, _, _ := strings.Cut(l.text[l.begins[n-1]:], "\n")
 	return text
@@ -277,7 +276,7 @@ func (l *lines) previous(line int) int {
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
 // header returns the number of the line with the | or > that begins a text in block style, if the given line may be in this text. Otherwise it
-// returns 0. All lines in between are indented deeper than the given line.
+// returns 0. All lines in between are empty, are comments, or are indented deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))

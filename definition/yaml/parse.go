@@ -40,7 +40,7 @@ func parse(text string, limits definition.Limits) *definition.Value {
 	return &root
 }
 
-// depthLimit is a parser plugin that keeps the parser from going deeper than the decoder will.
+// depthLimit is a plugin of the parser. It stops the parser at a value that is nested deeper than Limits.Depth allows.
 type depthLimit struct {
 	most     int
 	exceeded bool // whether CheckDepth has returned an error; the error that the parser returns does not say so

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// resolve returns the type of a plain scalar. ok is false if readers of YAML 1.1, YAML 1.2 and JSON disagree about it.
+// resolve returns the type of a plain scalar. The result `ok` is false if readers of YAML 1.1, YAML 1.2 and JSON disagree about the type.
 func resolve(text string) (t definition.Type, ok bool) {
 	switch text {
 	case "", "~", "null":
@@ -26,8 +26,8 @@ func looksLikeNumber(text string) bool {
 	return strings.IndexByte("-0123456789", text[0]) >= 0
 }
 
-// ambiguous matches plain scalars that some readers do not read as text. resolve has already handled JSON's own
-// numbers.
+// ambiguous matches plain scalars that some readers do not read as text. It also matches numbers as JSON writes them,
+// but resolve recognizes these before it uses the pattern.
 var ambiguous = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?i:y|n|yes|no|on|off|true|false|null)`,
 	`[-+]?0b[01_]+`,

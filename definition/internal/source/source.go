@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Read returns at most limit bytes. more is true if the reader has more bytes; to find out, Read reads one byte more.
+// Read returns at most limit bytes. The result `more` is true if the reader has further bytes; to find out, Read reads one byte beyond the limit.
 func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	data, err = io.ReadAll(io.LimitReader(r, int64(limit)))
 	if err != nil || len(data) < limit {
