@@ -24,8 +24,9 @@ type QueueStore interface {
 	Admin
 	// Due returns due runs of the given queues, in rounds: the first run of each key, then the second run of each key, and so on. The runs of one key
 	// are sorted by priority, highest first, then by the time since which they have been due, then by id. In each round the key whose latest turn is
-	// the oldest comes first, see [TurnStore]. Keys that have had no turn come before all others, in the order of their runs. Runs have the fields
-	// that List returns. If many keys have due runs, a page may have fewer runs than q.Limit although more runs are due. Then Next is zero.
+	// the oldest comes first, see [TurnStore]. Keys that have had no turn come before all others; the runs of these keys are sorted like the runs of
+	// one key. Runs have the fields that List returns. If many keys have due runs, a page may have fewer runs than q.Limit although more runs are
+	// due. Then Next is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
@@ -40,12 +41,13 @@ type QueueStore interface {
 // processes stop performing. store/postgres implements it; other stores need not.
 type DueNotifier interface {
 	QueueStore
-	// NotifiesDue reports whether the watch reports such runs. If so, it is enough that a process asks for due runs now and then.
+	// NotifiesDue reports whether WatchRequests also reports runs that other processes create or stop performing. If so, a process needs to ask for
+	// due runs only now and then.
 	NotifiesDue() bool
 }
 
 // TurnStore is a [QueueStore] that records the turns of keys, and counts the leased runs of each key. [Memory], store/sqlite and store/postgres
-// implement it; in any other store keys take turns only within each page of Due, and cannot have bounds.
+// implement it; with any other store keys take turns only within each page of Due, and the number of leased runs of a key cannot be limited.
 type TurnStore interface {
 	QueueStore
 	// AcquireTurn acquires a stored run with the key t.Key as Acquire does, and records this acquisition as the latest turn of the key. The error
@@ -56,7 +58,7 @@ type TurnStore interface {
 	LeasedKeys(ctx context.Context) (map[string]int, error)
 }
 
-// Turn is the turn of a key.
+// Turn says for which key AcquireTurn acquires a run, and how many runs of this key may be leased.
 type Turn struct {
 	Key  string
 	Most int // how many runs of the key may be leased at once; 0 means any number

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, one row each. [Memory], store/sqlite and store/postgres implement it; other
-// stores need not. The host, usually the module schedule, gives a schedule its meaning. A store does not read the definition.
+// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs. Each schedule is one row. [Memory], store/sqlite and store/postgres
+// implement it; other stores need not. The host, usually the module schedule, gives a schedule its meaning. A store does not read the definition.
 //
 // [Admin].Prune does not remove the run whose id is the Tick of a schedule.
 type ScheduleStore interface {
@@ -21,17 +21,17 @@ type ScheduleStore interface {
 	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name. It also returns the time by the
 	// clock of the store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
-	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged if
-	// s.Revision differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored revision.
-	// Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, with one
-	// exception: if the store did not answer, it may have stored the schedule.
+	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged if s.Revision
+	// differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored revision. If the run cannot
+	// be created, PutSchedule returns the same errors as Create. If create.IfExists is Reuse, PutSchedule accepts an existing run. After an error
+	// nothing has changed, with one exception: if the store did not answer, it may have stored the schedule.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
 	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the parameter "revision" differs
 	// from the stored revision.
 	RemoveSchedule(ctx context.Context, name string, revision uint64) error
 }
 
-// ErrScheduleChanged is returned if a schedule has changed since it was read, and was therefore not written.
+// ErrScheduleChanged is returned if a schedule has changed since it was read, and was therefore neither written nor removed.
 var ErrScheduleChanged = errors.New("the schedule has changed")
 
 // Schedule is the row of a schedule.
@@ -41,7 +41,7 @@ type Schedule struct {
 	// Definition says in JSON what is performed, and when. A store returns it as it was given.
 	Definition json.RawMessage `json:"definition"`
 	Paused     bool            `json:"paused,omitempty"`
-	// Tick is the id of the run of the latest tick, which is usually pending; "" if there was none. The store need not have the run.
+	// Tick is the id of the run of the latest tick, "" if there was no tick. This run is usually pending. The store need not have the run.
 	Tick string `json:"tick,omitempty"`
 	// Active is the id of the run that began last, "" if none has.
 	Active string `json:"active,omitempty"`

@@ -14,7 +14,8 @@ import (
 	"slices"
 )
 
-// ErrSealed is returned for a value that cannot be encrypted or decrypted, because its key is unknown or the stored value was changed.
+// ErrSealed is returned for a value that cannot be encrypted or decrypted: its key is unknown or has a wrong length, the stored value was changed, or
+// the stored value was not encrypted and [Sealed].Plain is not set.
 var ErrSealed = errors.New("the value cannot be opened")
 
 // Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
@@ -97,8 +98,8 @@ var (
 	forContents = purpose{"kahn: contents", "kahn: nonces of contents"}
 )
 
-// seal encrypts data. The method `open` must get the same text "about". The key and the data must determine this text, since the nonce depends only
-// on the key and the data.
+// seal encrypts data. The method `open` must get the same text "about". The key and the data must determine this text: the nonce depends only on the
+// key and the data, and two texts must not share a nonce.
 func (x *sealer) seal(p purpose, data []byte, about string) ([]byte, error) {
 	aead, err := x.aead(p)
 	if err != nil {

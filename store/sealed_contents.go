@@ -32,7 +32,8 @@ func (b *Blobs) seals() (list []*Sealed) {
 	return list
 }
 
-// reference returns the key that the Codec writes in the clear for the key of a content.
+// The method `reference` returns the text that the Codec writes, without encryption, in place of the key of a content. Without Sealed this is the key
+// itself.
 func (b *Blobs) reference(key string) (string, error) {
 	for _, s := range slices.Backward(b.seals()) {
 		x, err := s.sealer(s.Current)
@@ -44,8 +45,9 @@ func (b *Blobs) reference(key string) (string, error) {
 	return key, nil
 }
 
-// reference returns the key under which a content is encrypted. It differs for each key of [Sealed]: a [BlobStore] never replaces data, so a new
-// key needs a blob of its own. And it hides the SHA-256 of the content, by which a reader of the store could recognize a content that he knows.
+// The method `reference` returns the key of the blob that holds the encrypted content. This key differs for each key of [Sealed]: a [BlobStore] never
+// replaces data, so each key of Sealed needs a blob of its own. The key of the blob also hides the SHA-256 of the content, by which a reader of the
+// store could recognize a content that he knows.
 func (x *sealer) reference(key string) string {
 	h := hmac.New(sha256.New, derive(x.key, "kahn: names of contents"))
 	_, _ = h.Write([]byte(key)) // writing to a hash never fails

@@ -32,12 +32,12 @@ type texts struct {
 	put                   string
 }
 
-// sql puts the schema and the time into a statement.
+// sql puts the name of the schema, the expression for the time, and the channel of notifications into a statement.
 func (s *Store) sql(text string) string {
 	return strings.ReplaceAll(within(s.schema, s.now, text), "$CHANNEL", channel(s.schema))
 }
 
-// leased is the condition that a run is leased.
+// leased is the condition that the run r is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
 // unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The parameter "from" is the
@@ -57,9 +57,9 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. The statement leaves out a run if another transaction has locked its row, if the lease is not
-// valid, if the stored sequence is not one below the commit's, or if a request that the commit answers was not posted. Without withAwaits it also leaves
-// out the end of a run that others await. The statement writes the other runs and their nodes, and returns the numbers of these runs.
+// commitText returns the statement of a batch of commits. The statement leaves out a run if another transaction has locked its row, if the lease is
+// not valid, if the stored sequence is not one below the commit's, or if a request that the commit answers was not posted. Without withAwaits it also
+// leaves out a commit that ends a run that others await. The statement writes the other runs and their nodes, and returns the numbers of these runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement does not depend on the planner's choices.
 // LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The list of commits has a LIMIT that equals their number. This

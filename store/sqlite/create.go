@@ -99,7 +99,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 // headQuery reads the columns of a run that Create returns, and whether the run is leased. %s is the time.
 const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
-// head finds a run by its id.
+// The method `head` reads a run by its id, see headQuery. If there is no such run, the result "stored" is nil.
 func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
 	err = do(sqlAt(headQuery, s.now), func(row []driver.Value) (err error) {
 		number, _ = row[0].(int64)

@@ -238,8 +238,8 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. Every [Options].Poll one goroutine looks for requests that other processes have posted for the
-// watched runs. It reads the runs only if the database has changed since the last look, or a new watch has begun.
+// WatchRequests implements [store.Inbox]. Once per [Options].Poll, one goroutine looks for requests that other processes have posted for the watched
+// runs. It reads the runs only if the database has changed since the last look, or a new watch has begun.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }
@@ -287,7 +287,7 @@ func (l *lookout) ask(ctx context.Context, asked notify.Question) (found []notif
 	return found, false, err
 }
 
-// The method `rest` returns the connection to the pool. After an error the connection is broken, and the next look takes another one.
+// The method `rest` returns the connection to the pool. After an error the connection may be broken; the next look then takes another one.
 func (l *lookout) rest() {
 	if l.conn != nil {
 		_ = l.conn.Close()
@@ -295,5 +295,5 @@ func (l *lookout) rest() {
 	}
 }
 
-// waitingQuery finds the runs with waiting requests, by an index that has no other runs.
+// waitingQuery finds the runs with waiting requests. It uses an index that contains only these runs.
 const waitingQuery = "SELECT id, posted FROM kahn_runs WHERE posted > taken"

@@ -19,9 +19,9 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
-// stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has died,
-// Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step has one stored
+// Once performs a part of a step: it calls f with a transaction of the store's database, in which f may change the program's own tables. The result
+// of f is stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has
+// died, Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step has one stored
 // result, so it should call Once only once.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. If another process has taken over the run, f is not called and the

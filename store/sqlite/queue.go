@@ -70,9 +70,9 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts reads the parts of the queues, and leaves out the parts whose keys are in q.Full. It returns the parts that have a due run, in the order of
-// the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database,
-// and "next" is the time at which the first run of the other parts becomes due.
+// readParts reads the parts of the queues, and leaves out the parts whose keys are in q.Full. It returns the parts that have a due run, in the order
+// of the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database,
+// and "next" is the earliest time at which a run of a part without a due run becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {

@@ -21,7 +21,7 @@ type run struct {
 	status   machine.RunStatus
 	undoing  machine.Compensation
 	sequence uint64
-	wake     int64  // in milliseconds since 1970; 0 if the time is not known
+	wake     int64  // the run's WakeAt in milliseconds since 1970; 0 if there is none
 	spec     uint32 // the checksum of the run's Spec; 0 if the Spec is blank
 	record   uint32 // the checksum of the run's record
 	rows     int64  // how many nodes the run had when the run's row was last written
@@ -34,7 +34,7 @@ type node struct {
 	store.State
 	number int64  // the node's number within the run
 	record uint32 // the checksum of the record's columns
-	staged int    // the position of the node's change in the commit that is being checked, from 1
+	staged int    // the position of the node's change in the commit that is being checked, from 1; 0 if there is no such change
 }
 
 // nodesOfRun is how many rows of nodes a run may have.
