@@ -68,7 +68,7 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
-	// A composite undoes the nodes inside it before its next attempt, although the run itself is not being undone.
+	// A composite may be undoing the nodes inside it before its next attempt, although the run itself is not being undone.
 	if list := undecided(nil, file.Nodes, ""); len(list) > 0 {
 		return fmt.Errorf("%w: run %s is undoing node %s, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
@@ -102,7 +102,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again. After each composite that continues, `add` lists the nodes inside it that run again.
+// The method `add` adds the nodes that run again to a.Run. After each composite that continues, `add` lists the nodes inside it that run again.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -229,7 +229,7 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	n.Plan = p.Hash()
 	err = guarded(func() error { _, _, err := s.Create(ctx, n); return err })
 	switch {
-	case errors.Is(err, store.ErrExists): // a request was posted for the run, or the run has begun since then
+	case errors.Is(err, store.ErrExists): // the run has requests, or has begun in the meantime
 		return nil, fmt.Errorf("%w: run %s has begun, or has requests that it takes when it begins: %w", ErrLeased, quoteID(run), err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)

@@ -20,7 +20,7 @@ func LastSign(run *store.Run, nodes []SnapshotNode) time.Time {
 	return time.Time(s)
 }
 
-// sign is the latest time so far.
+// A sign is the latest of the times that LastSign has seen so far.
 type sign time.Time
 
 func (s *sign) see(at time.Time) {

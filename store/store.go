@@ -56,7 +56,7 @@ type Lease struct {
 
 // Commit is one transaction.
 type Commit struct {
-	// Sequence numbers the commits of a run from 1, over all its owners.
+	// Sequence is the number of the commit among all commits of the run, from 1. A new owner continues the numbers of the former owner.
 	Sequence uint64 `json:"sequence"`
 	// Reopen begins a redrive: the transaction is applied even if the run has ended. The run then continues, unless the transaction ends it
 	// again.
@@ -179,7 +179,7 @@ type Run struct {
 	// It is nil if they used nothing. A store keeps it for lists and for programs that read the run; the engine continues from the amounts in the
 	// records.
 	Usage  map[string]float64 `json:"usage,omitempty"`
-	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says; before the first commit, the time at which a created run may begin
+	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says, or earlier if a request waits; before the first commit, when a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
@@ -257,10 +257,9 @@ var (
 )
 
 // ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a node
-// before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. A store may
-// find out only in the transaction that it cannot keep a value. Then Commit returns [ErrRejected] for the commit. The engine then commits the outputs
-// one by one to find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame,
-// the run fails.
+// before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. Some stores
+// notice only during a commit that they cannot keep a value. Then Commit returns [ErrRejected]. The engine then commits the outputs one by one to
+// find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame, the run fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record can contain the value, for example because the value is too large. A
 	// [Codec] has encoded the value. If CheckValue returns any other error, the engine ignores the error and commits the value; Commit then shows

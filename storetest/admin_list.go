@@ -141,7 +141,7 @@ func listFilters(ctx context.Context, s store.Admin) error {
 	return nil
 }
 
-// pages reads a list page by page, and calls the function "between" after each page.
+// The function `pages` reads a list page by page, and calls the function "between" after each page.
 func pages(ctx context.Context, s store.Admin, q store.Query, between func(page int) error) (runs []store.Run, sizes []int, err error) {
 	for {
 		page, err := s.List(ctx, q)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ids returns the ids of all runs, sorted.
+// The function `ids` returns the ids of all runs, sorted.
 func ids(ctx context.Context, s store.Admin) (list []string, err error) {
 	page, err := s.List(ctx, store.Query{Limit: store.MaxPage})
 	for _, r := range page.Runs {

@@ -25,12 +25,12 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random time. When a run has ended, the next
-// process begins another run, in a new folder. If no run has ended after the given number of starts, for example on a slow machine, Kill starts up to
-// ten times as many processes. It lets each of the later processes live longer. Kill returns how many runs have ended, and the first fault it finds.
-// There are three faults: the kills have changed the outcome of a run; a step was repeated although its end was stored; or a process has failed by
-// itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function "folder" makes a new and empty
-// folder.
+// Kill starts one process after the other. Each process performs a run over a store, until the run has ended or Kill kills the process at a random
+// time. When a run has ended, the next process begins another run, in a new folder. If no run has ended after the given number of starts, for example
+// on a slow machine, Kill starts up to ten times as many processes. It lets each of the later processes live longer. Kill returns how many runs have
+// ended, and the first fault it finds. There are three faults: the kills have changed the outcome of a run; a step was repeated although its end was
+// stored; or a process has failed by itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function
+// "folder" makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk when it starts and when it ends, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -168,7 +168,7 @@ func crashGraph() *kahn.Graph {
 	return g
 }
 
-// nest turns some of the nodes into composites: a sub-graph, a map of steps or of sub-graphs, a loop.
+// For some values of i, nest turns the node n into a composite: a sub-graph, a map of steps or of sub-graphs, or a loop.
 func nest(n *kahn.Node, i int) {
 	inner := new(kahn.Graph).Add(
 		kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}},

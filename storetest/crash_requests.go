@@ -61,10 +61,11 @@ func askedGraph() *kahn.Graph {
 	return g
 }
 
-// servesAsked is what a process prints when it begins to serve, which takes a while on a slow machine.
+// servesAsked is what a process prints when it begins to serve. On a slow machine it takes a while until then.
 const servesAsked = "serves"
 
-// ServeAsked is the main function of a process that [RunKillAsked] has started: it serves the runs until it is killed, or a run cannot begin.
+// ServeAsked is the main function of a process that [RunKillAsked] has started: it serves the runs until it is killed, or until a run has a problem
+// other than ErrStore.
 func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	opts = append(opts, kahn.StoreEvents(), kahn.MaxCrashes(-1))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -164,7 +165,7 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 	}
 	select {
 	case <-out.serves:
-	case <-time.After(askedTime): // the process hangs, or the run takes too long
+	case <-time.After(askedTime): // the process has not begun to serve in time
 	}
 	select {
 	case <-over:
@@ -337,12 +338,12 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Served.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, WakeAt: c.WakeAt, Taken: taken})
 }
 
-// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random time. Meanwhile this process posts
-// signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs in a new
-// folder, until it has started the given number of processes. Each request must be answered once, together with its effect. Processes made by the
-// function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise the
-// test fails. The processes call [ServeAsked] for the folder. The function "open" opens the store of the folder for this process. The parameter
-// "check" is kahntest.CheckEvents.
+// RunKillAsked starts one process after the other. Each process serves runs until RunKillAsked kills it at a random time. Meanwhile the process of
+// the test posts signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs in
+// a new folder, until it has started the given number of processes. Each request must be answered once, together with its effect. Processes made by
+// the function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise
+// the test fails. The processes call [ServeAsked] for the folder. The function "open" opens the store of the folder for the process of the test. The
+// parameter "check" is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

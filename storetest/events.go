@@ -73,7 +73,7 @@ func logEvents(ctx context.Context, s store.Store, lease store.Lease, sequence, 
 	return expect(fmt.Sprintf("events %d to %d", from, to), got, err, store.AppliedNow)
 }
 
-// logged begins a run with events 1 to 3, and returns its lease.
+// The function `logged` begins a run with events 1 to 3, and returns its lease.
 func logged(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {

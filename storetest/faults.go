@@ -30,7 +30,7 @@ type faulty struct {
 	next  func(method string) Fault
 }
 
-// do makes a call with its fault.
+// The function `do` makes a call with its fault.
 func (f *faulty) do(ctx context.Context, method string, call func() error) error {
 	fault := f.next(method)
 	if fault.Latency > 0 {

@@ -37,7 +37,7 @@ var grantChecks = []check[store.GrantStore]{
 	{"grants under a cancelled context", grantsContext},
 }
 
-// ask makes a request for one limit.
+// The function `ask` makes a request for one limit.
 func ask(ctx context.Context, s store.GrantStore, holder string, d time.Duration, r store.GrantRequest) (store.Granted, error) {
 	answers, err := s.Grant(ctx, holder, d, []store.GrantRequest{r})
 	if err == nil && len(answers) != 1 {
@@ -49,12 +49,12 @@ func ask(ctx context.Context, s store.GrantStore, holder string, d time.Duration
 	return answers[0], nil
 }
 
-// slots returns a request for slots of a limit of four.
+// The function `slots` returns a request for slots of a limit of four.
 func slots(keep, want int) store.GrantRequest {
 	return store.GrantRequest{Limit: "limit", Most: 4, Keep: keep, Want: want}
 }
 
-// held makes a request, and returns an error unless the holder then has "want" slots.
+// The function `held` makes a request, and returns an error unless the holder then has "want" slots.
 func held(ctx context.Context, s store.GrantStore, what, holder string, d time.Duration, r store.GrantRequest, want int) error {
 	a, err := ask(ctx, s, holder, d, r)
 	return errors.Join(err, same(what+": the slots of "+holder, a.Held, want))

@@ -82,7 +82,7 @@ func postTo(ctx context.Context, s store.Inbox, run string, q store.Request) err
 	return nil
 }
 
-// asked begins a run, posts the given number of signals for it, and returns the lease.
+// The function `asked` begins a run, posts the given number of signals for it, and returns the lease.
 func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	for i := range signals {
@@ -91,7 +91,7 @@ func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.L
 	return lease, err
 }
 
-// answering returns a commit with answers, each the number of a request, or "number: why it was refused".
+// The function `answering` returns a commit with answers. Each argument is the number of an applied request, or "number: why it was refused".
 func answering(sequence uint64, answers ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, a := range answers {
@@ -472,7 +472,7 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 // patience is how long a check waits for something that should happen at once.
 const patience = 5 * time.Second
 
-// ear receives the ids of the runs for which a store calls a watcher.
+// An ear receives the ids of the runs for which a store calls a watcher.
 type ear chan string
 
 func (e ear) tell(run string) {
@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called. It returns an error if the call does not come in time, or is for another run than "run".
+// The method `heard` waits until the watcher is called. It returns an error if the call does not come in time, or is for another run than "run".
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:
@@ -505,7 +505,8 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	// later adds a watcher, and returns an error unless the store calls this watcher for run r. Earlier calls of other watchers have then arrived, too.
+	// The function `later` adds a watcher, and returns an error unless the store calls this watcher for run r. Earlier calls of other watchers have
+	// then arrived, too.
 	later := func() error {
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)

@@ -17,7 +17,7 @@ func aRedrive(id string) store.Request {
 	return store.Request{ID: id, Kind: store.KindRedrive, Value: json.RawMessage(`{"nodes": ["b"]}`), Actor: "ann", Comment: "mended"}
 }
 
-// over performs a run that fails with its second commit, acquires the run for another owner, and returns the new lease.
+// The function `over` begins a run, ends it as failed with the second commit, acquires the run for another owner, and returns the new lease.
 func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	if err != nil {

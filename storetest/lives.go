@@ -71,8 +71,8 @@ type trial struct {
 	completed map[string]int     // how often each node has completed in this life, by path
 }
 
-// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The parameter "more" has the options of a
-// redrive. The store "inner" is for reading what s has stored.
+// The method `life` performs the graph over the store s, as a new process does, and answers the nodes that wait. The parameter "more" has the options
+// of a redrive. The store "inner" is for reading what s has stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -81,7 +81,7 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	return res, err
 }
 
-// part performs the run until the run has ended, was left or waits for an answer. The method life calls part again with the answers.
+// The method `part` performs the run until the run has ended, was left or waits for an answer. The method `life` calls `part` again with the answers.
 func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
@@ -127,7 +127,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// The method after makes a new store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
+// The method `after` makes a new store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
@@ -230,7 +230,7 @@ func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	}
 }
 
-// nodes compares the outcomes of the nodes, also inside composites.
+// The method `nodes` compares the outcomes of the nodes, also inside composites.
 func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
 		id, _, _ := strings.Cut(node.ID, "[")

@@ -15,7 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dying is the store of a process that is about to die. Once the field "dead" is set, Commit, Renew and Release fail without reaching the inner store.
+// A dying store is the store of a process that is about to die. Once the field "dead" is set, Commit, Renew and Release fail without reaching the
+// inner store.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -75,7 +76,7 @@ func (s *dyingInbox) Load(ctx context.Context, run string) (*store.Run, error) {
 	return s.dying.Load(ctx, run)
 }
 
-// The method answered performs the graph in many lives, and answers nodes at any depth by signals and by requests. Answers come between lives and
+// The method `answered` performs the graph in many lives, and answers nodes at any depth by signals and by requests. Answers come between lives and
 // during them, also while the step of an expanded node is called again to return its graph. A life ends by itself, or the run is left or shut down,
 // or the process dies. No node asks again for an acknowledged answer, and the run has the same outcome as without a store.
 func (r *trial) answered(t *testing.T) {
@@ -195,7 +196,7 @@ func (r *trial) decision(path string) kahn.Decision {
 	return kahn.Decision{Value: "answer to " + path, ID: path}
 }
 
-// The method post adds the answer of a node to the inbox, and reports whether the store has accepted the answer.
+// The method `post` adds the answer of a node to the inbox, and reports whether the store has accepted the answer.
 func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	q, err := kahn.PrepareSignal(path, r.decision(path))
 	if err == nil {
@@ -207,8 +208,8 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered returns the paths of the nodes that wait according to the store. If one of them waits although its answer was acknowledged, the store
-// has lost the answer, and unanswered fails the test.
+// The method `unanswered` returns the paths of the nodes that wait according to the store. If one of them waits although its answer was acknowledged,
+// the store has lost the answer, and unanswered fails the test.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

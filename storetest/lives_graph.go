@@ -30,7 +30,7 @@ func newTrial(seed uint64, expands bool) *trial {
 	return r
 }
 
-// graph makes a graph of n nodes, with composites down to the given depth.
+// The method `graph` makes a graph of n nodes, with composites down to the given depth.
 func (r *trial) graph(n, depth int, name string) *kahn.Graph {
 	g := new(kahn.Graph)
 	for i := range n {
@@ -69,7 +69,7 @@ func (r *trial) graph(n, depth int, name string) *kahn.Graph {
 	return g
 }
 
-// composite makes a node a composite of one of four kinds.
+// The method `composite` turns a node into a composite of one of four kinds.
 func (r *trial) composite(node *kahn.Node, kind, depth int) {
 	inner := func() *kahn.Graph { return r.graph(1+r.random.IntN(4), depth-1, node.ID+"x") }
 	node.Params = map[string]any{"items": []int{1, 2, 3}[:r.random.IntN(4)]}
@@ -89,7 +89,7 @@ func (r *trial) composite(node *kahn.Node, kind, depth int) {
 	}
 }
 
-// expand turns a sub-graph into a node whose step pauses and then returns that graph.
+// The method `expand` replaces the sub-graph of a node by a step that pauses and then returns that graph.
 func (r *trial) expand(node *kahn.Node) {
 	g, takes := node.Sub, time.Duration(5+r.random.IntN(25))*time.Millisecond
 	node.Sub, r.expanded[node.ID] = nil, true
@@ -122,7 +122,7 @@ func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.ID(), s.Iteration()), nil
 }
 
-// answers returns the answers for the nodes that wait. A node gets the same answer in every life.
+// The function `answers` returns the answers for the nodes that wait. A node gets the same answer in every life.
 func answers(res *kahn.Result) map[string]any {
 	given := map[string]any{}
 	for _, w := range res.Waiting {
@@ -131,7 +131,7 @@ func answers(res *kahn.Result) map[string]any {
 	return given
 }
 
-// unstored performs the graph without a store.
+// The method `unstored` performs the graph without a store.
 func (r *trial) unstored(t *testing.T) *kahn.Result {
 	res, err := kahn.Execute(t.Context(), r.g, r.step, r.opts...)
 	for err == nil && res.Status == kahn.RunSuspended {

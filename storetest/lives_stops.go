@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method stops performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
+// The method `stops` performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
 func (r *trial) stops(t *testing.T) {
 	s := r.open(t)
 	var mu sync.Mutex
@@ -63,8 +63,8 @@ func (r *trial) stops(t *testing.T) {
 	}
 }
 
-// act signals and cancels nodes of a run, and then ends the life; it ends the last life by stopping the run. It returns a description of each
-// action.
+// The method `act` signals and cancels nodes of a run. Then it ends the life; it ends the last life by stopping the run. It returns a description of
+// each action.
 func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	did := func(what string, args ...any) { acts = append(acts, fmt.Sprintf(what, args...)) }
 	for range r.random.IntN(8) {

@@ -34,13 +34,13 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
-// short is for leases, announcements and rates whose time a check lets pass. A check must succeed even if a slow machine needs longer than this for
-// the rest of the check.
+// The constant `short` is the duration of leases, announcements and rates in checks that wait until this duration has passed. A check must succeed
+// even if a slow machine needs longer than this for the rest of the check.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}
 
-// queued returns a run in a queue. The run has begun, unless its status is RunPending.
+// The function `queued` returns a run in a queue. The run has begun, unless its status is RunPending.
 func queued(id string, q store.Queue, status machine.RunStatus, created, wake time.Time) *store.Run {
 	r := &store.Run{ID: id, Spec: store.Spec{Workflow: q.Workflow, Plan: q.Plan}, Status: status, Created: created, WakeAt: wake}
 	if status != machine.RunPending {
@@ -62,7 +62,7 @@ func insertAll(ctx context.Context, s store.Admin, runs ...*store.Run) error {
 	return nil
 }
 
-// past returns the time d ago, in whole seconds.
+// The function `past` returns the time d ago, in whole seconds.
 func past(d time.Duration) time.Time { return time.Now().Add(-d).UTC().Truncate(time.Second) }
 
 // expectDue compares the ids of a page with the expected ones.
@@ -322,7 +322,7 @@ func announced(ctx context.Context, s store.QueueStore) error {
 	return errors.Join(err, same("the unclaimable queues", len(stranded), 3))
 }
 
-// ownersInUse: if two processes announce the same owner, the store refuses the second one until the first is gone.
+// ownersInUse: if two processes announce the same owner, the store refuses the second process until the first process is gone.
 func ownersInUse(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("a", oneQueue, machine.RunSuspended, past(time.Hour), time.Time{}), queued("b", otherQueue, machine.RunSuspended, past(time.Hour), time.Time{})); err != nil {
 		return err

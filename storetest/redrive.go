@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended does what `completed` does, and then commits the failure of node b, which ends the run. It acquires the run again, and returns the new lease.
+// The function `ended` does what `completed` does, and then makes a commit that stops node b and ends the run as failed. It acquires the run again,
+// and returns the new lease.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -31,7 +32,7 @@ func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, err
 }
 
-// redrive returns a commit that redrives b: b begins again, and the counter of c goes down by one.
+// The function `redrive` returns a commit that redrives node b: b begins again, and the counter of c goes down by one.
 func redrive() store.Commit {
 	return store.Commit{
 		Sequence: 5, Reopen: true, Status: machine.RunRunning, Run: record("redriven"), Reset: []string{"nobody", "b"},
@@ -40,7 +41,7 @@ func redrive() store.Commit {
 	}
 }
 
-// redriven checks that a redrive resets the nodes in its list, and does not change any other node.
+// The check `redriven` expects that a redrive resets the nodes in its list, and does not change any other node.
 func redriven(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -151,8 +152,8 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// The method redrives starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, the method also continues the
-// run in a store in which this write is the last one.
+// The method `redrives` starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, the method also continues
+// the run in a store in which this write is the last one.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

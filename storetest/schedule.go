@@ -37,7 +37,7 @@ func aSchedule(name string, revision uint64) store.Schedule {
 	return store.Schedule{Name: name, Revision: revision, Definition: json.RawMessage(fmt.Sprintf(`{"cron": "@daily", "revision": %d}`, revision))}
 }
 
-// rows returns the schedules without the state of their runs.
+// The function `rows` returns the schedules without the state of their runs.
 func rows(list []store.ScheduleState) (rows []store.Schedule) {
 	for _, x := range list {
 		rows = append(rows, x.Schedule)
@@ -45,7 +45,7 @@ func rows(list []store.ScheduleState) (rows []store.Schedule) {
 	return rows
 }
 
-// stored returns the schedule that a store returns after x was written: its Revision is one higher.
+// The function `stored` returns the schedule that a store has after x was written: its Revision is one higher.
 func stored(x store.Schedule) store.Schedule {
 	x.Revision++
 	return x
@@ -57,7 +57,7 @@ func schedules(ctx context.Context, s store.ScheduleStore) error {
 	if err := errors.Join(err, same("the schedules of a new store", len(list), 0)); err != nil {
 		return err
 	}
-	// The clock of the store may differ only a little from the machine's.
+	// The clock of the store may differ only a little from the clock of the machine.
 	if d := now.Sub(before); d < -time.Minute || d > time.Minute {
 		return fmt.Errorf("the clock of the store without schedules is %v, and not near %v", now, before)
 	}

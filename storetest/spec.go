@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// same returns an error if the value "got" differs from the value "want".
+// The function `same` returns an error if the value "got" differs from the value "want".
 func same[T any](what string, got, want T) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("%s: %+v instead of %+v", what, got, want)
@@ -86,7 +86,8 @@ func specStored(ctx context.Context, s store.Store) error {
 	return same("the Spec that the next owner gets", normalSpec(r.Spec), normalSpec(*spec("last")))
 }
 
-// about returns an error unless t lies between begin and now. It tolerates a minute, since the clock of a store may differ a little.
+// The function `about` returns an error unless t lies between begin and now. It tolerates a difference of a minute, since the clock of a store may
+// differ a little.
 func about(what string, t, begin time.Time) error {
 	if early, late := begin.Add(-time.Minute), time.Now().Add(time.Minute); t.Before(early) || t.After(late) {
 		return fmt.Errorf("%s: %v instead of a time between %v and %v", what, t, early, late)

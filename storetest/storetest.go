@@ -120,7 +120,7 @@ func expectError(what string, err, want error) error {
 	return nil
 }
 
-// begun acquires a run and makes its first commit, which stores and queues the node a.
+// The function `begun` acquires a run and makes its first commit, which stores and queues the node a.
 func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -150,7 +150,7 @@ func completion() store.Commit {
 	}
 }
 
-// completed does what `begun` does, and then commits the start and the end of the first attempt of node a.
+// The function `completed` does what `begun` does, and then commits the start and the end of the first attempt of node a.
 func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -164,7 +164,7 @@ func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, expect("the completion of a", got, err, store.AppliedNow)
 }
 
-// unchanged calls f, and returns an error if f changes the stored run.
+// The function `unchanged` calls f, and returns an error if f changes the stored run.
 func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
@@ -183,7 +183,7 @@ func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	return nil
 }
 
-// normal returns a stored run in a normal form, since stores may write the same JSON in different ways.
+// The function `normal` returns a stored run in a normal form, since stores may write the same JSON in different ways.
 func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
@@ -360,7 +360,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			Sequence: 4, Started: []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
 			Nodes: []store.NodeRecord{{Node: "b", Columns: data("running")}, {Node: "c", Columns: data("running")}},
 		},
-		{ // the first attempts of b and c end, the second attempt of c and the first attempt of d begin, and e is queued
+		{ // the first attempts of b and c end; the second attempt of c and the first attempt of d begin; e is queued
 			Sequence: 5, Completed: []store.Attempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
 			Started: []store.Attempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
 			Nodes: []store.NodeRecord{
@@ -534,7 +534,8 @@ func cancelledContext(ctx context.Context, s store.Store) error {
 	})
 }
 
-// engine runs a graph with a gate over the store in two parts, as two processes do; the second part begins with the answer to the gate.
+// The check `engine` performs a graph with a gate over the store in two parts, as two processes do. The second part begins with the answer to the
+// gate.
 func engine(ctx context.Context, s store.Store) error {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}},

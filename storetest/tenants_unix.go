@@ -281,7 +281,8 @@ func openRuns(counts []store.Count) (open int) {
 	return open
 }
 
-// tenantChange is the time at which a step begins or ceases to count. The field "by" is 1 if the step begins to count, and -1 if it ceases to count.
+// A tenantChange says that a step begins or ceases to count, and at which time. The field "by" is 1 if the step begins to count, and -1 if it ceases
+// to count.
 type tenantChange struct {
 	at     time.Time
 	by     int
@@ -361,7 +362,7 @@ func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 	return steps, excesses
 }
 
-// The method counts returns the time until which a step counts. A step that ran when its process was stopped counts until the process may have lost
+// The method `counts` returns the time until which a step counts. A step that ran when its process was stopped counts until the process may have lost
 // its slots. A step that began while its process was stopped, or shortly afterwards, does not count, because its process may have been stopped just
 // before the call of the step.
 func (w *tenantWorld) counts(process int, began, ended time.Time) time.Time {

@@ -35,7 +35,7 @@ var turnChecks = []check[store.TurnStore]{
 	{"turns under a cancelled context", turnsContext},
 }
 
-// keyed returns a run that has been due for the given time.
+// The function `keyed` returns a run that has been due for the given time.
 func keyed(id, key string, priority int, due time.Duration) *store.Run {
 	r := queued(id, oneQueue, machine.RunPending, past(due), time.Time{})
 	r.Key, r.Priority = key, priority
@@ -290,7 +290,7 @@ func keyFull(ctx context.Context, s store.TurnStore) error {
 	return expectError("a renewal by the lease before the owner took the run again", s.Renew(ctx, second, ttl), store.ErrFenced)
 }
 
-// keyCompetes: exactly as many concurrent calls succeed as the key may have runs.
+// keyCompetes: of concurrent calls, exactly as many succeed as the key may have leased runs.
 func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	const rounds, n = 12, 6
 	for round := range rounds {
@@ -324,7 +324,7 @@ func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// otherKey: a call acquires neither a run with another key nor a run that is not stored.
+// otherKey: a call of AcquireTurn acquires neither a run with another key nor a run that is not stored.
 func otherKey(ctx context.Context, s store.TurnStore) error {
 	if err := insertAll(ctx, s, keyed("r", "a", 0, time.Hour)); err != nil {
 		return err

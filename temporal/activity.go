@@ -46,8 +46,8 @@ const (
 	stopRoom  = time.Second            // the time after stopGrace in which a stopped worker sends its results to Temporal
 )
 
-// step is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails the
-// activity, so that the history of the workflow shows it.
+// The method `step` is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails
+// the activity, so that the history of the workflow shows it.
 func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	p, err := h.planOf(t)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	left := make(chan struct{})
-	// attend returns when this method returns, because that ends ctx.
+	// attend returns when the method `step` returns, because ctx ends then.
 	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) })
 	info := activity.GetInfo(ctx)
 	if t.isOfAnother(info.WorkflowExecution.RunID) {
@@ -177,7 +177,7 @@ func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to
 	}
 }
 
-// begin calls a function on a new goroutine, because the function may call runtime.Goexit.
+// The function `begin` calls the step of an attempt on a new goroutine, because the step may call runtime.Goexit.
 func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) <-chan kahn.Reply {
 	cancel := func() {}
 	if !call.Deadline.IsZero() {
@@ -206,7 +206,7 @@ func unlessRetryable(err error) error {
 	return err
 }
 
-// answer returns the result of the activity.
+// The method `answer` returns the result of the activity.
 func (h *host) answer(t task, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
 	reply, data, result := h.write(t.Path, reply, beside)
 	form, err := formOf(data)
@@ -224,8 +224,8 @@ func (h *host) answer(t task, reply kahn.Reply, beside remarked) (json.RawMessag
 	})
 }
 
-// write returns the JSON of a reply, and the activity result. The result is that JSON together with remarks and details, which are dropped if they
-// are too long. A reply that cannot be written, or is too long, is replaced by a reply with an error.
+// The method `write` returns the JSON of a reply, and the result of the activity. This result is the JSON together with remarks and details. If it is
+// too long, the remarks and details are dropped. If the reply cannot be written, or is still too long, it is replaced by a reply with an error.
 func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
@@ -253,7 +253,7 @@ func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Rep
 	return reply, data, data
 }
 
-// fits returns an error if a call or a result is longer than MaxBytes.
+// The method `fits` returns an error if a call or a result is longer than MaxBytes.
 func (h *host) fits(path, what string, data json.RawMessage) error {
 	if len(data) <= h.MaxBytes {
 		return nil
@@ -275,7 +275,7 @@ const (
 	maxSummary = 200     // the most bytes in a summary; Temporal takes 400
 )
 
-// shorten cuts a text to at most the given number of bytes.
+// If a text is longer than the given number of bytes, shorten cuts it there, and adds an ellipsis.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -331,7 +331,7 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 	return outcome{Ended: endedOther, Error: err.Error()}
 }
 
-// lost reports whether the attempt has no result because its worker is gone.
+// The method `lost` reports whether the attempt has no result because its worker is gone or does not have the plan.
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
 // replyOf returns the Reply to the call of an attempt, and what its step reported.

@@ -24,7 +24,7 @@ import (
 // shortPrint is the length of the hash that names the plan in a short task.
 const shortPrint = 12
 
-// foresight is what a worker computes for calls from a plan alone.
+// A foresight is what a worker computes from a plan alone, for the calls of the plan's nodes.
 type foresight struct {
 	plan  *kahn.Plan
 	once  sync.Once
@@ -267,7 +267,8 @@ func (id planID) short() string {
 	return hex.EncodeToString(sum[:])[:shortPrint]
 }
 
-// read decodes the call of a task. The parameters "run" and "queued" are the id of the workflow's execution, and the time at which Temporal got the task.
+// The method `read` decodes the call of a task. The parameter "run" is the run id of the workflow's execution, and "queued" is the time at which
+// Temporal got the task.
 func (h *host) read(t task, run string, queued time.Time) (c kahn.Call, err error) {
 	c.Codec = h.given
 	text := json.RawMessage(emptyCall)
@@ -307,7 +308,7 @@ func (h *host) read(t task, run string, queued time.Time) (c kahn.Call, err erro
 	return c, nil
 }
 
-// task returns the task of an attempt. The parameter "run" is the id of the run, and "in" is the run id of the workflow's execution.
+// The method `task` returns the task of an attempt. The parameter "run" is the id of the run, and "in" is the run id of the workflow's execution.
 func (c call) task(id planID, run, in string) task {
 	execution := ""
 	if run == in {

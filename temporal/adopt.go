@@ -91,7 +91,7 @@ func (x *interpreter) checkAdopt(r adoptRequest) error {
 	return err
 }
 
-// choices lists the worker's plans that have the name of the run's plan.
+// The method `choices` returns a text with the fingerprints of the worker's plans that have the name of the run's plan.
 func (x *interpreter) choices() string {
 	var list []string
 	for _, p := range x.Plans {
@@ -106,7 +106,7 @@ func (x *interpreter) choices() string {
 	return strings.Join(list, ", ")
 }
 
-// adopt makes the run leave this execution, to continue with another plan.
+// The method `adopt` makes the run leave this execution, to continue with another plan. It does nothing if the run has the requested plan.
 func (x *interpreter) adopt(r adoptRequest) error {
 	if r.Plan != x.in.Plan {
 		x.adopting, x.leaving = &r, true
@@ -114,8 +114,8 @@ func (x *interpreter) adopt(r adoptRequest) error {
 	return nil
 }
 
-// adopted changes the input of the next execution if an operator has moved the run to another plan. It leaves the input as it is if the run was stopped
-// after the request.
+// The method `adopted` changes the input of the next execution if an operator has moved the run to another plan. It leaves the input as it is if the
+// run was stopped after the request.
 func (x *interpreter) adopted(next *input, s *kahn.Snapshot) (moved bool) {
 	r := x.adopting
 	if r == nil {
@@ -130,7 +130,7 @@ func (x *interpreter) adopted(next *input, s *kahn.Snapshot) (moved bool) {
 	return true
 }
 
-// note records the plan of an adopted run in the memo, for programs that start or read the run.
+// The method `note` records the plan of an adopted run in the memo, for programs that start or read the run.
 func (a *adopting) note(ctx workflow.Context, id planID) error {
 	if a == nil {
 		return nil
@@ -138,7 +138,7 @@ func (a *adopting) note(ctx workflow.Context, id planID) error {
 	return workflow.UpsertMemo(ctx, map[string]any{adoptedName: id})
 }
 
-// options returns the options of a Coordinator for an adoption from a snapshot.
+// The method `options` returns the options of a Coordinator for an adoption from a snapshot.
 func (a *adopting) options(from *kahn.Snapshot) []kahn.Option {
 	return []kahn.Option{kahn.AdoptSnapshot(from, kahn.Request{Actor: a.Actor, Reason: a.Reason})}
 }

@@ -54,7 +54,7 @@ type placed struct {
 	outcome
 }
 
-// batches has those attempts of a run that are performed by child workflows.
+// The type batches has the attempts of a run that child workflows perform.
 type batches struct {
 	most   int             // the most attempts in a batch; 0 until it is known, negative if the run makes no batches
 	large  map[string]bool // whether a map is large, by the path of the map; isLarge sets it
@@ -76,9 +76,9 @@ type child struct {
 // without batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all of them belong to large maps
-// and many more attempts are running. Whenever a running attempt ends, another one may begin; without the wait each new attempt would be a batch of
-// its own.
+// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait only once, and only if they do not
+// fill a batch, all of them may be performed in a batch, and many more attempts are running. Whenever a running attempt ends, another one may begin;
+// without the wait each new attempt would be a batch of its own.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.joins(a) }) {
@@ -178,7 +178,7 @@ func (x *interpreter) asData(a *attempt) call {
 	return call{Path: a.step.Path(), Call: a.data, Short: a.short, Details: x.beats[nameOf(a.step)]}
 }
 
-// hear handles the reports that child workflows have sent.
+// The method `hear` handles the reports that child workflows have sent.
 func (x *interpreter) hear() {
 	for {
 		var r report
@@ -191,7 +191,7 @@ func (x *interpreter) hear() {
 	}
 }
 
-// take passes the outcomes in a report to the run. It skips the outcome of an attempt for which the run already has an outcome.
+// The method `take` passes the outcomes in a report to the run. It skips the outcome of an attempt for which the run already has an outcome.
 func (x *interpreter) take(b *child, r report) {
 	for _, p := range r.Outcomes {
 		if p.Place < 0 || p.Place >= len(b.attempts) || b.attempts[p.Place] == nil {

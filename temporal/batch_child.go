@@ -35,7 +35,7 @@ type performer struct {
 	timer   workflow.CancelFunc
 }
 
-// batch is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that no report has
+// The method `batch` is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that no report has
 // delivered to the run.
 func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	b := &performer{host: h, in: in, began: workflow.Now(root), wait: workflow.NewSelector(root), calls: make([]workflow.CancelFunc, len(in.Calls)), asked: map[int]bool{}}
@@ -65,7 +65,7 @@ func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	return report{in.Number, b.ended}, nil
 }
 
-// begin begins the activity of an attempt.
+// The method `begin` begins the activity of an attempt.
 func (b *performer) begin(place int) {
 	c := b.in.Calls[place]
 	ctx, cancel := workflow.WithCancel(b.ctx)
@@ -80,7 +80,7 @@ func (b *performer) begin(place int) {
 	})
 }
 
-// stop asks an attempt to stop.
+// The method `stop` asks an attempt to stop.
 func (b *performer) stop(place int) {
 	if place >= 0 && place < len(b.calls) && b.calls[place] != nil {
 		b.asked[place] = true
@@ -89,7 +89,7 @@ func (b *performer) stop(place int) {
 	b.plan(afterStop)
 }
 
-// keep adds an outcome to the next report.
+// The method `keep` adds an outcome to the next report.
 func (b *performer) keep(p placed, failed bool) {
 	size := len(p.Reply) + len(p.Error) + p.Details.size()
 	if len(b.ended) > 0 && b.size+size > batchBytes {
@@ -115,7 +115,8 @@ func (b *performer) patience(place int, failed bool) time.Duration {
 	return wait
 }
 
-// The method plan sets the timer of the next report to the given time from now, unless the timer fires earlier.
+// The method `plan` sets the timer of the next report to the given time from now, unless the timer fires earlier. It sets no timer if there are no
+// outcomes to report, or if no attempt is running: the result then has the outcomes.
 func (b *performer) plan(after time.Duration) {
 	due := workflow.Now(b.ctx).Add(after)
 	if b.running == 0 || len(b.ended) == 0 || b.timer != nil && !due.Before(b.due) {
@@ -134,7 +135,7 @@ func (b *performer) plan(after time.Duration) {
 	})
 }
 
-// tell reports the outcomes so far. If the report does not reach the run, its outcomes are in the next report, or in the result.
+// The method `tell` reports the outcomes so far. If the report does not reach the run, its outcomes are in the next report, or in the result.
 func (b *performer) tell() {
 	if len(b.ended) == 0 {
 		return

@@ -193,7 +193,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep replaces the cached state of the run by the staged state.
+// The method `keep` replaces the cached state of the run by the staged state.
 func (st *stage) keep(c *store.Commit) {
 	r := st.run
 	for i := range st.changes {
@@ -284,8 +284,8 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only the arguments of the statement
-// `counters`.
+// The method `columns` adds the values of a node's row to the parameter "values": all of them if "whole" is set, otherwise only the arguments of the
+// statement `counters`.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
 	if whole {

@@ -33,7 +33,7 @@ func (s *inboxStatements) prepare(w *writer, err *error) {
 	s.end = w.prepare(err, "UPDATE kahn_runs SET taken = posted WHERE run = ? AND posted > taken")
 }
 
-// follows reports whether the answers of a commit are for the next requests of the run.
+// The method `follows` reports whether the answers of a commit are for the next requests of the run.
 func (w *writer) follows(run int64, c *store.Commit) (follows bool, err error) {
 	var taken, posted int64
 	err = w.inboxes.numbers.query(func(row []driver.Value) error {

@@ -51,7 +51,7 @@ func (s *summer) ints(values ...int64) {
 	}
 }
 
-// part adds bytes with their length, so that bytes that move from one column to the next change the checksum.
+// The method `part` adds bytes with their length, so that bytes that move from one column to the next change the checksum.
 func (s *summer) part(data []byte) {
 	if s.ints(int64(len(data))); len(data) > 1024 { // long data is replaced by its checksum, to avoid a copy
 		s.ints(int64(crc32.Checksum(data, table)))

@@ -50,7 +50,7 @@ type request struct {
 	err   error
 }
 
-// write performs a request in a transaction, together with other requests. If ctx ends while the request waits, write withdraws it.
+// The method `write` performs a request in a transaction, together with other requests. If ctx ends while the request waits, write withdraws it.
 func (w *writer) write(ctx context.Context, do func() error) error {
 	r, err := w.enter(do, false)
 	if err != nil {
@@ -72,7 +72,7 @@ func (w *writer) write(ctx context.Context, do func() error) error {
 	return ctx.Err()
 }
 
-// enter makes a request and puts it into the line.
+// The method `enter` makes a request and puts it into the line. If there is no leader, the request becomes the leader.
 func (w *writer) enter(do func() error, last bool) (*request, error) {
 	r := &request{do: do, turn: make(chan bool, 1), until: time.Now().Add(w.patience)}
 	w.mu.Lock()
@@ -89,8 +89,8 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take returns the error of the caller's request "own". If the parameter "lead" is set, this request is the leader, and take first performs all
-// requests in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
+// The method `take` returns the error of the caller's request "own". If the parameter "lead" is set, this request is the leader, and take first
+// performs all requests in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
@@ -144,9 +144,9 @@ func (w *writer) handOver() {
 	}
 }
 
-// perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
-// commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does not repeat the
-// requests. Their callers may repeat them.
+// The method `perform` performs the requests of the line in the open transaction. If one of them fails, perform repeats each request in a transaction
+// of its own. If the commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does
+// not repeat the requests. Their callers may repeat them.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
