@@ -24,16 +24,16 @@ func (x *compensation) policy() Retry {
 	return p.withDefaults()
 }
 
-// undoing is the state of a run that undoes nodes. Each run of a tree undoes its own nodes, in its own order. The runs nested in a composite undo
-// their nodes when the run around them has reached the composite in its order.
+// undoing is the state of a run that undoes nodes. Each run of a tree undoes its own nodes, in its own order. If a run undoes a composite, the runs
+// nested in this composite undo their nodes when the composite's turn comes.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
-	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
+	status RunStatus       // the status, other than RunCompleted, because of which the run itself undoes its nodes; RunPending if they are undone for another reason
 	whole  bool            // whether undoing does not change the nested run's verdict, see insideState.Whole
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // the undos that run or back off, and for which this run waits: see `by`
+	active []*undo         // the undos in this run and in nested runs that run or back off, and for which this run waits: see `by`
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
 	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
@@ -42,8 +42,8 @@ type undoing struct {
 	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
 }
 
-// undo is the compensation of a node. The field `cut` is the number of attempts that do not count, because they were interrupted or crashed. The
-// field `crashes` is the number of successive attempts that crashed, up to the last one.
+// undo is the compensation of a node. The field `cut` is the number of attempts that do not count towards MaxAttempts, because they were interrupted
+// or crashed. The field `crashes` is the number of successive attempts, up to the last one, that crashed.
 type undo struct {
 	run                     *Run
 	ref                     machine.Ref
@@ -93,8 +93,8 @@ func (r *Run) allowUndo() {
 }
 
 // outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into a graph with nodes
-// that may have to be undone. The records of the composites state whether there are such nodes inside, see insideState.Undoes. outdateUndoes stops at
-// a run in which there were such nodes before.
+// that may have to be undone. The records of the composites state whether there are such nodes inside, see insideState.Undoes. At a run that had such
+// nodes before, outdateUndoes stops: the records of the composites around this run are up to date.
 func (r *Run) outdateUndoes() {
 	for o := r; o.outer != nil && !o.st.AllowsUndo(); o = o.outer {
 		o.outer.outdated(o.within.ref)
@@ -107,7 +107,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
 		return false, false
 	}
-	known, memoized := int32(0), false // known is the number of attempts without an effect
+	known, memoized := int32(0), false // known is the number of attempts that certainly had no effect
 	if x != nil {
 		memoized = w.Status() == Completed && x.Memoized && !rec.fallback
 		if known = x.Harmless; memoized {
@@ -120,7 +120,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node still must be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // the node is a restored cleanup composite that still runs; it is undone before the end node begins
+	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that still runs; `reverses` examines it again after its end
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -164,10 +164,10 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// The method `reverses` is called when all nodes except cleanup nodes have ended, and again when all nodes except the end node have ended. If nodes
-// must be undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted undoes all its nodes. Any
-// other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes only these nodes, whatever
-// its status is, since failures of items concern only their map.
+// The method `reverses` is called when all nodes except the cleanup nodes and the end node have ended, and again when all nodes except the end node
+// have ended. If nodes must be undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted
+// undoes all its nodes. Any other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes
+// only these nodes, whatever its status is, since failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -197,7 +197,8 @@ func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
 
-// undoesAfterEnd begins to undo nodes if the end node has turned a completed run into a failed one. It reports whether it has begun.
+// undoesAfterEnd begins to undo nodes if the end node has turned a completed run into a failed one. It returns true if the run must wait until these
+// nodes are undone.
 func (r *Run) undoesAfterEnd(now int64) bool {
 	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.cfg.reads {
 		return false
@@ -270,7 +271,7 @@ func (r *Run) performUndos(now int64) {
 		u.taken()
 		switch {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
-			r.st.PauseUndo(ref) // the nodes inside take slots themselves
+			r.st.PauseUndo(ref) // the composite itself needs no slot: the nodes inside take slots
 			u.nextInside(now)
 		case u.due > now: // a backoff that began before the run was resumed is not over
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
@@ -301,7 +302,8 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	// In these cases the undo of the composite has a record, which must be ended. The records of the nodes inside state which of them were undone.
+	// The undo of the composite itself is recorded as done if it has called the composite's step again, or if the store contains it as running. The
+	// records of the nodes inside state which of them were undone.
 	if u.regained || u.stored == CompensationRunning {
 		u.status, u.ended = CompensationDone, now
 		u.note()
@@ -377,7 +379,8 @@ func (u *undo) timeOutIn(d time.Duration) {
 	u.attempt = u.run.undo.by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
 }
 
-// perform calls the compensation. In a durable run it first waits until the start of the attempt is stored.
+// perform calls the compensation or, if only the node's graph is needed (see rules), the step. In a durable run it first waits until the start of the
+// attempt is stored.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
@@ -454,7 +457,8 @@ func (u *undo) graceEnds(d time.Duration) {
 	})
 }
 
-// putOff ends an attempt that was interrupted because the run is being left. When the run continues, another attempt is made.
+// putOff ends an attempt whose result does not count, because the run is being left or has lost its store. When the run continues, another attempt is
+// made.
 func (u *undo) putOff() {
 	u.cut++
 	u.run.st.PauseUndo(u.ref)
@@ -588,7 +592,7 @@ func (r *Run) reportUndone(path string, err error) {
 		root.reported[path] = known
 	}
 	for o := r; o != nil; o = o.outer {
-		// Even a failure that was reported before may be missing in a nested run that was made later.
+		// A failure that was reported before may still be missing in some of these runs, since a nested run may have been made after the report.
 		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) {
 			x.failed = append(x.failed, known)
 		}
@@ -766,7 +770,7 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	return u.status, nil
 }
 
-// undoneInside returns the state of the compensations of the nodes inside a composite's last attempt.
+// undoneInside returns the state of the compensations of the nodes inside a composite, in the composite's last attempt.
 func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	x := r.extras[ref]
 	switch {
@@ -786,7 +790,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // includes composites from a snapshot, which contains the state of the compensations inside them
+		for ref := range in.extras { // these nodes include composites from a snapshot; the snapshot contains the state of the compensations inside
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}
@@ -795,9 +799,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns the node's output if the Step undoes its node, or nil if there is no output. The result `certain` is true if the node
-// certainly had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an
-// effect. For any other Step, Compensated returns nil and false.
+// Compensated returns the output of the node that the Step undoes, or nil if there is no output. The result `certain` is true if the node certainly
+// had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an effect. For any
+// other Step, Compensated returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain
@@ -828,7 +832,7 @@ type undoCall struct {
 	step *Step
 }
 
-// The method `undo` hands an attempt to undo a node to the host. If a mock undoes the node, the method calls the mock instead.
+// The method `undo` hands the host an attempt to undo a node. If a mock undoes the node, the method calls the mock instead.
 func (h *manual) undo(x undoCall) {
 	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
 		x.perform(x.step, nil)

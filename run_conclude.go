@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// conclusion is the consequence of an attempt's result for the node.
+// conclusion is what the result of an attempt means for the attempt's node.
 type conclusion struct {
 	machine.Outcome
 	value    any    // the output of a completed node
@@ -39,7 +39,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 	return w.concludeKept(res)
 }
 
-// concludeKept does the same as conclude, but the codec may already have encoded the output.
+// concludeKept does the same as conclude, but does not encode the output if w.kept contains the encoded output already.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
@@ -251,7 +251,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.noRetry = event.NoRetryOverall
 		}
 	} else if stopping && c.Cause == CauseTimeout {
-		c.Cause = CauseStepError // the stop caused the step's deadline error, so no timeout has passed
+		c.Cause = CauseStepError // no timeout has passed: the stop caused the step's deadline error
 	}
 	if x != nil && x.behind && c.Status == Failed {
 		c.noRetry = event.NoRetryAbandoned
@@ -322,14 +322,14 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // the run may be suspended already: a run that is being left does not wait for backoffs, only for its store
+	r.wake(now) // the run may be suspended by now: a run that is being left does not wait for backoffs, but alarms can ring until its last record is written
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}
 }
 
-// timeoutAfter returns the error of a node whose timeout has passed. The text of the step's error is made only on request, since that calls user
-// code and the caller of timeoutAfter holds the lock.
+// timeoutAfter returns the error of a node whose timeout has passed. The text of the step's error is made only when the method Error is called, since
+// making it calls user code, and the caller of timeoutAfter holds the lock.
 func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
 
 type lateError struct {
@@ -347,7 +347,7 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted returns the number of the attempt for the node's retry policy. Attempts that were interrupted do not count.
+// attemptsCounted returns the number of the attempt as the node's retry policy counts it. Attempts that were interrupted do not count.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.Cut)
@@ -355,8 +355,8 @@ func (r *Run) attemptsCounted(step *Step) int {
 	return int(step.attempt)
 }
 
-// grantRetry returns the delay after which a failure is retried, or the reason why it is not retried. A failure is not retried if the delay
-// reaches the node's or the run's deadline.
+// grantRetry returns the delay after which a failure is retried, or the reason why it is not retried. For example, a failure is not retried if the
+// delay would not end before the node's deadline or, unless the node is a cleanup node, before the run's deadline.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.plan.retryOf(ref, r.cfg.defaultRetry)
@@ -444,7 +444,8 @@ func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react applies the consequences that a node's failure has beyond the node's descendants: it may stop the node's group or the run.
+// react applies the consequences of a node's failure for nodes that do not follow the node: it may stop the node's group, other items of a map, or
+// the run.
 func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
 		return
@@ -512,8 +513,8 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the stop of the run also stopped its end node. A stop reaches the end node only if it stopped the run while the run was
-// pending. This process or an earlier one may have stopped the run.
+// endStopped reports whether the stop of the run also stopped its end node. The end node is stopped only if the run was still pending when the run
+// was stopped. This process or an earlier one may have stopped the run.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -619,8 +620,8 @@ const defaultMaxCrashes = 3
 
 // MaxCrashes sets how many successive times the process may die during attempts of one node. If it dies one more time, the node fails with
 // [CauseCrashed] when the run continues, so that a step cannot crash its process forever. This failure is not retried, but catch edges, error
-// boundaries, ContinueOnFail and Fallback apply to it. In the Fallback the process may die the same number of times. Only a [Durable] run
-// counts crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress.
+// boundaries, ContinueOnFail and Fallback apply to it. While the Fallback runs, the process may die the same number of times again. Only a [Durable]
+// run counts crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress.
 // An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound for one node. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
@@ -671,8 +672,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes when the run continues, before anything else happens. If the Fallback of a doomed node is called (see saves),
-// endDoomed begins an attempt that calls only the Fallback.
+// endDoomed makes the doomed nodes fail when the run continues, before anything else happens. If the Fallback of a doomed node is called (see saves),
+// the node stays ready, and its next attempt calls only the Fallback (see resultOfDoom).
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run

@@ -7,9 +7,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If none is declared, it
-// is the time that the run's [History] knew for the node's path when the run started. The History measures a composite from its start to its
-// end. With the option [Estimates], Estimate returns the node's duration in the earlier run, or else the time that the node declares. It
+// Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If none is declared, it is
+// the time that the run's [History] knew for the node's path when the run started. The History measures a composite from its start to its end. With
+// the option [Estimates], Estimate returns the node's duration in the earlier run that the option names, or else the time that the node declares. It
 // returns false if none of these times is known, or if path names no node now. path is as for [Run.Node].
 func (r *Run) Estimate(path string) (time.Duration, bool) {
 	r.st.Lock()
@@ -42,15 +42,15 @@ func (at place) estimate() (time.Duration, bool) {
 
 // Forecast contains the expected remaining time of a run: see [Run.Forecast].
 type Forecast struct {
-	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals.
+	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals or other runs.
 	Left time.Duration
-	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. In these cases the run
-	// also takes the time until the signals arrive. Left does not contain this time.
+	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. Waits is also true
+	// if a node waits for another run. Left does not contain the time of these waits.
 	Waits bool
 	// Late is the largest time by which a running step exceeds its estimate. It is 0 if no step exceeds its estimate. If Late is not 0, Left is a lower
 	// bound, since it counts these steps as about to end.
 	Late time.Duration
-	// LateNode is the path of the step that exceeds its estimate by Late, as for [Run.Node]. It is empty if Late is 0.
+	// LateNode is the path, as for [Run.Node], of the step that exceeds its estimate by Late. It is empty if Late is 0.
 	LateNode string
 }
 
@@ -215,7 +215,7 @@ func (r *Run) expects(ref machine.Ref) bool {
 	return r.estimates() != nil
 }
 
-// hasGates reports whether a graph, or a graph nested in it, has a gate. p is nil if the graph is not known.
+// hasGates reports whether a graph, or a graph nested in it, has a gate. If p is nil, the graph is not known, and hasGates returns false.
 func (o *outlook) hasGates(p *Plan) bool {
 	if p == nil {
 		return false

@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// answer is the effect of a signal on a node. It is computed without the lock, since labels may come from user code.
+// answer is the effect of a signal on a node, or of an answer that the run itself gives to a gate. The effect of a signal is computed without the
+// run's lock, since user code may determine the labels of the signal's value.
 type answer struct {
 	machine.Outcome           // the outcome of a gate
 	decision        *Decision // the signal; nil if there was none
@@ -418,7 +419,7 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 // mostOutlasting is the largest number of warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds at most one warning for each declared gate. The
+// warnOfGate adds a warning to the Result if the run's deadline precedes the gate's deadline. It adds at most one warning for each declared gate. The
 // parameters `now` and `due` are times of the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
@@ -522,8 +523,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// The method `answers` computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. The
-// result `refused` contains the errors of signals whose values are not among the choices, in the order of declaration.
+// The method `answers` computes the effects of the signals. The caller does not hold the run's lock, since user code may determine the labels of a
+// signal's value. The result `refused` contains the errors of signals whose values are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {

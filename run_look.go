@@ -154,9 +154,9 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, it copies only the words of
-// nodes without an `extra` that have completed or have not begun. The method `each` reads the records of completed nodes later, without the lock. That
-// is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
+// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, lookAround copies only the
+// word of each node that has no `extra` and that has completed or has not begun. The method `each` reads the records of completed nodes later,
+// without the lock. That is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -210,7 +210,7 @@ func (r *Run) unbegun(ref machine.Ref) NodeResult {
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
 }
 
-// statusAmong returns a node's status like [machine.State.Status], for a copy of the words.
+// statusAmong returns a node's status as [machine.State.Status] does, but computes it from a copy of the words.
 func statusAmong(p *Plan, words []machine.Word, ref machine.Ref) Status {
 	if status := words[ref].Shown(); status != Idle {
 		return status
@@ -269,7 +269,8 @@ type PathError struct {
 	prefix string
 }
 
-// Error names the path, suggests a similar path, and lists the choices, or the first of them if there are many.
+// Error names the path and states the Reason. If Reason is empty, Error suggests a similar path, and lists the choices, or the first of them if there
+// are many.
 func (e *PathError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
@@ -384,7 +385,7 @@ func (r *Run) astray(path, rest string) *PathError {
 // error if the copying function panics. Other errors are as for [Run.Node].
 //
 // The result `params` contains the parameters by name, as in [Step.Params]. The result `open` lists the parameters that may still change, in
-// alphabetical order: an edge to the parameter has not delivered a value yet, or the delivered values have not been merged yet.
+// alphabetical order. A parameter may change if an edge to it has not delivered a value yet, or if its delivered values have not been merged yet.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
 	at, lost := r.locate(path)
@@ -522,8 +523,8 @@ type SnapshotNode struct {
 	// for a sleep and false for a backoff.
 	Until  time.Time
 	Sleeps bool
-	// Composite reports whether the node may contain nodes. Inside lists the nodes that have begun inside it: the items of a map, or the nodes of
-	// the current or last iteration of a loop.
+	// Composite reports whether the node may contain nodes. Inside lists the nodes inside it: for a map, the items that have begun; for a loop, the
+	// nodes of the current or last iteration, but none during a pause. If Plan is nil, idle nodes are missing.
 	Composite bool
 	Inside    []SnapshotNode
 	// Items is the number of items of a map, including items that have not begun. It is 0 for other nodes, and before the map has its list.
@@ -809,7 +810,7 @@ func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string
 	return reason
 }
 
-// Waiting describes the nodes that wait for a signal, in the order of declaration.
+// Waiting describes the nodes that wait for a signal or for another run, in the order of declaration.
 func (r *Run) Waiting() []Wait {
 	r.st.Lock()
 	defer r.st.Unlock()

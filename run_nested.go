@@ -12,8 +12,8 @@ import (
 type composite struct {
 	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored
 	working bool // whether a worker concludes the composite, since its nested run has ended
-	// put reports whether the run has abandoned the worker that concluded the composite. This happens when the run is being left. Another worker
-	// must then conclude the composite.
+	// put reports whether the run has abandoned a worker before this worker had concluded the composite. This happens when the run is being left.
+	// Another worker must then conclude the composite.
 	put bool
 
 	// seen records, for a memo, which inputs the nodes inside read. It is nil if no memo needs them, and for a node that began before the run was
@@ -43,7 +43,7 @@ func (x *extra) atWork() *Run {
 	return x.comp.child
 }
 
-// path returns the path of a node in the outermost run.
+// path returns the full path of a node: the path that names the node in the outermost run.
 func (r *Run) path(ref machine.Ref) string {
 	if r.prefix == "" {
 		return r.plan.names[ref]
@@ -148,7 +148,8 @@ func (t *tree) config() *config {
 	return t.cfg
 }
 
-// limitTo bounds a nested run by the timeouts of its composite's attempt.
+// limitTo sets the field `bound` of a nested run to the earlier of two deadlines: of its composite's attempt, and of the run around it. If the step
+// is detached, only the deadline of the attempt counts.
 func (r *Run) limitTo(step *Step) {
 	bound := int64(0)
 	if step.flags&stepDetached == 0 {
@@ -582,7 +583,8 @@ func (t *tree) addToken(token string, r *Run) {
 	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
 }
 
-// tokenPlace returns the index of a run in the list of the runs with a step that waits under the token. The list is in the order of declaration.
+// tokenPlace returns the index of a run in the list t.tokens[token], or the index at which the run must be inserted. The list is in the order of
+// declaration.
 func (t *tree) tokenPlace(token string, r *Run) int {
 	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
 		t.steps++
@@ -608,7 +610,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 }
 
-// makeTree makes the run the root of a tree. It is called when the run begins, or when its first node is expanded.
+// makeTree makes the run the root of a tree. It is called when a run with composites begins, or when the first node of a run is expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}
 	t := r.tree
@@ -711,7 +713,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.DropChanges() // nodes that became ready again since the snapshot have changes, but the log is closed
+		c.st.DropChanges() // the log is closed, so the changes of nodes that became ready again since the snapshot are not logged
 		c.disarmAll(true)
 		c.tree.touch(c)
 	}

@@ -130,7 +130,7 @@ func (slotOrder) slotlessDue(r *Run) bool {
 	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
-// evaluated is called after the worker has evaluated a task alone. Other workers can then continue.
+// evaluated is called after the worker has evaluated a task. From then on single.alone no longer counts the worker. Other workers can then continue.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -252,8 +252,8 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches those gates of a run with one slot that let other nodes begin: gates that have their answer, and gates whose wait lets another
-// item of a map begin. The caller holds the run's lock.
+// reachEarly reaches those gates of a run with one slot that let other nodes begin: gates that have their answer or get it from a test (see
+// TestAuto), and gates whose wait lets another item of a map begin. The caller holds the run's lock.
 func (r *Run) reachEarly(now int64) {
 	r.st.TakeGates(func(ref machine.Ref) bool {
 		_, answered := r.signals[ref]
@@ -283,7 +283,7 @@ func (r *Run) placeInTree() []int32 {
 	return r.turn.order
 }
 
-// The method `pass` announces the first task of a tree with one slot to a worker. It reaches a gate itself if no task precedes the gate.
+// The method `pass` announces to a worker the first task of a tree with one slot. It reaches a gate itself if no task precedes the gate.
 func (t *tree) pass(now int64) {
 	for !t.coming && !t.root.single.halts() {
 		switch {

@@ -55,7 +55,8 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this process no longer performs the run although the run has not ended. If so, another process may continue the run.
+// isAtRest reports whether this process no longer performs the run although the run has not ended. If so, another process may continue the run. A run
+// that has lost its store is not at rest.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -364,8 +365,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time of an attempt that must stop. It arms the attempt's grace. If nested runs perform the attempt, halt stops these runs
-// instead, and they arm the grace of their own attempts. If the attempt is a loop that pauses, halt interrupts the pause.
+// halt bounds the time of an attempt that must stop. It arms the attempt's grace. If nested runs perform the attempt, halt stops these runs instead,
+// and they arm the grace of their own attempts. If the attempt is of a loop that pauses, halt interrupts the pause.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -685,7 +686,7 @@ func (r *Run) interruptUndoing() {
 	}
 }
 
-// failUndos fails the running compensations of a run whose store has failed.
+// failUndos makes the running compensations in the given runs fail. It is called for the outermost run when its store has failed.
 func (r *Run) failUndos(runs []*Run, err error) {
 	if r.undo != nil && r.undo.busy > 0 {
 		runs = slices.DeleteFunc(slices.Clone(runs), func(c *Run) bool { return c.undo == nil })
@@ -748,7 +749,7 @@ func (r *Run) abortUndos(err error) bool {
 	return true
 }
 
-// endUndos ends the running compensations of the given runs of the tree. Compensations that have not begun fail when it is their turn.
+// endUndos ends the compensations that run or back off in the given runs of the tree. Compensations that have not begun fail when it is their turn.
 func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 	r.undo.abort = stop
 	for _, of := range runs {

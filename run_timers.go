@@ -254,8 +254,8 @@ func (r *Run) onlyWaits() bool {
 	return !r.st.HasWork(waits)
 }
 
-// awaitToken arms the alarm for the next token for which a node of the run, or of a nested run, waits. The caller holds the run's lock and is about
-// to release it.
+// awaitToken arms an alarm for the time when the next token is due, if a node of the run or of a nested run waits for a token. The caller holds the
+// run's lock and is about to release it.
 func (r *Run) awaitToken(now int64) {
 	due, ok := r.st.NextToken()
 	switch {
@@ -337,7 +337,7 @@ func (r *Run) armUnspent(step *Step, u unspent, now int64) {
 	}
 }
 
-// armOverall arms the timeout of all attempts of a node, unless an earlier attempt has armed it.
+// armOverall arms the OverallTimeout of a node, unless an earlier attempt has armed it.
 func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {
 		return
@@ -359,8 +359,8 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	// A loop that pauses needs no worker, so a run that is being left may be suspended already. Until the run's last record is written,
-	// this alarm can still ring, and the run then continues.
+	// The run may be suspended by now: a run that is being left is suspended when none of its workers runs a step (see rest), and a loop that pauses
+	// has no worker. This alarm can ring until the last record of the run is written. If it rings, the run continues.
 	r.wake(now)
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
@@ -461,7 +461,8 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		r.st.Lock()
 		r.timers--
 		stopped := !r.st.Word(ref).Is(machine.WordChecking)
-		// If none of these three conditions holds, the timer was started because the run was being left, but the run has stayed.
+		// If the run is not being left, the node was not stopped, and the timer is not for a cleanup node, then the run was being left when the timer
+		// was started, but it has stayed.
 		if r.checks[ref] == e && (r.leaving || stopped || cleanup) {
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Usage is the consumption of steps, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
+// Usage contains the amounts that steps have used, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
 type Usage map[string]float64
 
 // The names under which [Step.Tokens] adds tokens to the usage.
@@ -61,7 +61,8 @@ func (s *Step) Use(name string, amount float64) {
 	s.run.use(s.known(), name, amount)
 }
 
-// Tokens adds to the numbers of tokens that the node has used. It calls [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
+// Tokens adds the numbers of input and output tokens to the usage of the node. It calls [Step.Use] with the names [UsageInputTokens] and
+// [UsageOutputTokens].
 func (s *Step) Tokens(input, output int) {
 	if s.given() != nil {
 		s.reporter().Tokens(input, output)
@@ -283,8 +284,8 @@ func (r *Run) restoreUsage(by map[string]Usage) {
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		// An older version wrote the usage only into the run's record. So the next transaction also stores the sum of all kinds, which stores keep
-		// for lists.
+		// Stores keep the sum of all kinds for lists of runs. An older version, which wrote no such sum, may have stored the run. So the next
+		// transaction stores the sum.
 		d.stale = true
 	}
 }

@@ -193,10 +193,10 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 // ErrSignalConflict is matched by the error of a signal whose [Decision].ID was already used with another value.
 var ErrSignalConflict = errors.New("the id of the signal was used with another value")
 
-// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id,
-// its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that
-// is a [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the
-// answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the store may get the answer later.
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id, its
+// path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that is a
+// [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the answer is
+// stored. ctx bounds only this wait: if ctx ends first, Signal returns an error that wraps the cause, and the store may get the answer later.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if the
 // node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used
@@ -377,7 +377,7 @@ func (x *takenSignals) take(s *signal, in *writing) {
 
 // The method `repeats` reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two
 // signals have the same gate and ID but different values, the method returns an error. But if the transaction of the earlier signal has failed, the
-// method returns this transaction instead of the error. Then the caller learns from it that the earlier signal may not be stored.
+// method returns this transaction instead of the error. Then the caller learns from the transaction that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -485,9 +485,9 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt has no result because it was interrupted when the run was left. An attempt has a result if it succeeds or
-// suspends, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort replaces it by a
-// plain stop of the node.
+// cutShort reports whether an attempt has no result because it was interrupted when the run was left. An attempt has a result if it succeeds,
+// suspends, expands or has timed out, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop,
+// cutShort replaces it by a plain stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -543,9 +543,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// The method `leave` makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to their end,
-// with their cleanup. So if a run is being left, it was not stopped, and the run around it is also being left. There is one exception: a stopped
-// run that undoes nodes is left if it has a store or a Coordinator, since undoing may take long.
+// The method `leave` makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to
+// their end, with their cleanup. There is one exception: a stopped run that undoes nodes is left if it has a store or a Coordinator, since undoing
+// may take long. If a nested run is being left, the run around it is also being left.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -745,9 +745,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again. The
-// store may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store may have answered while the
-// node's graph was not known. If no store can answer, the step is entered again, and AwaitRun returns the reason to it.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again. The store
+// may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store may have answered while the node's
+// graph was not known. If no store can answer, the step is called again, and its call of AwaitRun returns the reason.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
@@ -813,7 +813,8 @@ func (r *Run) rest(now int64) {
 			return
 		}
 	case !s.OnlySleeps():
-		// A nested run that is being left may have nodes that could begin. Such a run does not wait for a signal, so it is not suspended here.
+		// A nested run that is being left may have nodes that could begin. Such a run does not wait for a signal, so it is not suspended here but by
+		// restAll.
 		return
 	}
 	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node continues without a signal if it waits for a token, or for a slot that several runs share
@@ -851,7 +852,7 @@ func (r *Run) rest(now int64) {
 	r.endAtRest(now)
 }
 
-// endAtRest ends a run that may be continued from its store or its snapshot.
+// endAtRest ends the run as suspended, so that it can be continued from its store or its snapshot.
 func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}

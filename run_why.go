@@ -83,7 +83,8 @@ type Why struct {
 	Compensation    Compensation
 	CompensationErr error
 
-	// from describes how the source of the edge that decided a skip has ended, such as "failed: step_error". It is empty if this is not known.
+	// If one edge has decided that the node is skipped, `from` describes how the source of this edge has ended, such as "failed: step_error". It is
+	// empty if this is not known.
 	from string
 }
 
@@ -113,9 +114,10 @@ const (
 // whyMost is the greatest length of a list in a Why.
 const whyMost = 20
 
-// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists in a
-// Why have at most 20 entries. Why inspects only the node and its neighbours, with one exception: if the node waits for a slot, Why searches all
-// nodes of the run for the holders of slots. It does not search again while the holders that an earlier call found still hold their slots.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists in a Why
+// have at most 20 entries. Usually Why inspects only the node and its neighbours. If the node waits for a slot or for its turn, or is held back by
+// other nodes, Why may search all nodes of the run for these nodes. It does not search again for the holders of slots while those that it has found
+// still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -629,7 +631,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 	return at
 }
 
-// String returns the answer as a part of a sentence about the node, such as "it waits for a slot of the group db, held by slow". Errors in the
+// String returns the explanation as a part of a sentence about the node, such as "it waits for a slot of the group db, held by slow". Errors in the
 // text are shortened to about a kilobyte.
 func (y Why) String() string {
 	nodes := y.nodes()

@@ -247,7 +247,7 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit is called when the worker ends. If user code has called runtime.Goexit, exit fails the node, and another worker does the remaining work.
+// exit is called when the worker ends. If user code has called runtime.Goexit, exit makes the node fail, and another worker does the remaining work.
 // Otherwise exit does nothing.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
@@ -287,8 +287,8 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts (see single.halts), the next tasks start later: when the task that is evaluated alone has been evaluated, when the store has
-	// written the change for which a task waits, or when the interrupted attempt has returned or was abandoned.
+	// If the run halts (see single.halts), the next tasks start later: when the task without a slot has been evaluated, when the store has written
+	// the change for which a task waits, or when the interrupted attempt has returned or was abandoned.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -352,7 +352,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	rec := &r.records[t.Ref]
 	step := &rec.first
 	if step.run != nil {
-		step = &Step{} // a Step is never reused, since contexts live longer than their attempts
+		step = &Step{} // a Step is never reused: it is also a context, and a context may be used after its attempt
 		r.forgetExpansion(t.Ref)
 	}
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt

@@ -162,12 +162,12 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // After the call of Shutdown, no run begins. Shutdown leaves all live and pending runs, see [Run.Leave]. Other processes can continue these runs from
 // their stores or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
-// If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It still waits for all runs, and
-// then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when the run continues, and the
-// attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace]
-// are abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do not return. Stop the process
-// before a run with abandoned calls continues, since otherwise two attempts may overlap. Cleanup nodes and the end node are not performed, since the
-// run is not over.
+// If ctx ends first and CancelOnShutdown is not set, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It
+// still waits for all runs, and then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when
+// the run continues, and the attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context
+// for longer than [CancelGrace] are abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do
+// not return. Stop the process before a run with abandoned calls continues, since otherwise two attempts may overlap. Cleanup nodes and the end node
+// are not performed, since the run is not over.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
 // [Drain], they are interrupted when ctx ends.
