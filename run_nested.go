@@ -148,8 +148,8 @@ func (t *tree) config() *config {
 	return t.cfg
 }
 
-// limitTo sets the field `bound` of a nested run to the earlier of two deadlines: of its composite's attempt, and of the run around it. If the step
-// is detached, only the deadline of the attempt counts.
+// limitTo sets the field `bound` of a nested run to the deadline of its composite's attempt or to the deadline of the run around it, whichever is
+// earlier. If the step is detached, only the deadline of the attempt counts.
 func (r *Run) limitTo(step *Step) {
 	bound := int64(0)
 	if step.flags&stepDetached == 0 {

@@ -17,8 +17,8 @@ type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// next returns the next task of a worker, and reports whether single.alone counts the worker while it performs the task. The method next also
-	// reaches the gates and begins the composites that precede the task. It does so in the same critical section, so that nothing else can change the
-	// order in which nested runs begin.
+	// reaches the gates and begins the composites that precede the task. It does so in the critical section in which it takes the task, so that
+	// nothing else can change the order in which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task that `next` returned, if only gates remain to be taken.
 	onlyGates(r *Run, now int64)
