@@ -19,11 +19,11 @@ import (
 // the node's Sub. The items are independent: if some of them fail, the others are still performed. The node's output is an []any of the items'
 // outputs, in the order of the list.
 //
-// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and two
-// more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and Priority apply
-// to each item. In a map of steps, Groups and Key also apply to each item. The node's other settings apply to the node as a whole. Guards and ports
-// are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run, the map is one node;
-// the results of the items are in NodeResult.Sub.
+// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. The step has the parameters and upstream values of the node,
+// and two more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and
+// Priority apply to each item. In a map of steps, Groups and Key also apply to each item. The node's other settings apply to the node as a whole.
+// Guards and ports are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run, the
+// map is one node; the results of the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph does
 	// not declare its root inputs, the parameter may be a root input. If the run lacks this root input, the node fails with [CauseContractInput]. If the
@@ -109,7 +109,7 @@ func (s *Step) Index() int {
 	return i
 }
 
-// items contains the items of a map.
+// The type `items` contains the items of a map.
 type items struct {
 	m      *Map
 	list   reflect.Value   // a slice or an array
@@ -248,7 +248,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	return q
 }
 
-// item returns the node of the item with this id.
+// The method `item` returns the node of the item with this id.
 func (p *Plan) item(id string) (machine.Ref, bool) {
 	digits, ok := strings.CutPrefix(id, p.itemOf+"[")
 	if !ok {
@@ -261,7 +261,7 @@ func (p *Plan) item(id string) (machine.Ref, bool) {
 	return machine.Ref(i), true
 }
 
-// sub returns the plan of a node's Sub, or nil if the node has none.
+// The method `sub` returns the plan of a node's Sub, or nil if the node has none.
 func (p *Plan) sub(r machine.Ref) *Plan {
 	if p.body != nil {
 		return p.body
@@ -287,8 +287,8 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// inside returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there is no
-// such composite. No id has the form of a path into another node, so at most one composite contains the path.
+// The method `inside` returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there
+// is no such composite. No id has the form of a path into another node, so at most one composite contains the path.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	// An id may contain a slash, so any slash in the path may follow the composite's id.
 	for i := range len(path) {
@@ -315,7 +315,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node that supply the inputs of a node. For an item these are the outer run and the map.
+// The method `home` returns the run and the node that supply the inputs of a node. For an item these are the outer run and the map.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
@@ -323,7 +323,7 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 	return r, ref, flags
 }
 
-// input returns an input that an item has in addition to the inputs of its map.
+// The method `input` returns an input that an item has in addition to the inputs of its map.
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:

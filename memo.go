@@ -32,8 +32,8 @@ import (
 // found. For example, an item may move to another index if its step has not read the index. With [Node.MemoKey], a text replaces the inputs in the
 // key, see docs/memo.md.
 //
-// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit.Run and Hit.At state which run made the output, and when.
-// If the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
+// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit contains the run and the time of the output. If the
+// inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
 // memory.
 type Memo struct {
 	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as not
@@ -64,7 +64,7 @@ func Refresh() Option {
 	})
 }
 
-// flight is the work of finding or producing an output. One attempt, the leader, does this work for all attempts that need the output at the same
+// A flight is the work of finding or producing an output. One attempt, the leader, does this work for all attempts that need the output at the same
 // time.
 type flight struct {
 	memo     *Memo
@@ -93,7 +93,7 @@ func (m *Memo) apply(c *config) error {
 // again and joins a flight again.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
-// through performs an attempt of a memoized node. It finds the output, or calls perform.
+// The method `through` performs an attempt of a memoized node. It finds the output, or calls perform.
 func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	s := w.step
 	if _, d := s.resumption(); d != nil {
@@ -168,8 +168,8 @@ func (r *Run) yieldSlots(s *Step) bool {
 	return ok
 }
 
-// join returns the flight for a key, and reports whether the caller leads it. The caller asks the cache only if it leads, and only after join.
-// Otherwise several attempts could find that there is no output, and each of them would produce it.
+// The method `join` returns the flight for a key, and reports whether the caller leads it. The caller asks the cache only if it leads, and only after
+// join. Otherwise several attempts could find that there is no output, and each of them would produce it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,8 +184,9 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the node is a composite,
-// or its step has returned a graph, nested runs still have to produce the output. So fly keeps the flight in w.flight instead of ending it.
+// The method `fly` finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the node is
+// a composite, or its step has returned a graph, nested runs still have to produce the output. So fly keeps the flight in w.flight instead of ending
+// it.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -238,7 +239,7 @@ func (w *worker) dropFlight() {
 	}
 }
 
-// board records f as the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
+// The method `board` records f as the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
 func (t *tree) board(at place, f *flight) {
 	switch {
 	case f == nil:
@@ -531,7 +532,7 @@ func (s *Step) keyed(kind, name string) bool {
 	return false
 }
 
-// read records that the step of a memoized node has read an input.
+// The method `read` records that the step of a memoized node has read an input.
 func (s *Step) read(kind, name string) {
 	if s.flags&stepMemo == 0 || s.keyed(kind, name) {
 		return
@@ -577,8 +578,8 @@ func (r *Run) seenBy(kind string) {
 	}
 }
 
-// The method `depends` is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more
-// than their inputs.
+// The method `depends` is called when a node begins to wait or is answered. From then on, the outputs of the composites around the node depend on
+// more than their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
 		if x := r.seen; x != nil {
@@ -691,7 +692,7 @@ func (e *memoEntry) hit() attemptResult {
 // reads other inputs each time would make every look-up slower.
 const maxReads = 16
 
-// find looks for the output, first under the base key, then under the key of each set of inputs that steps have read.
+// The method `find` looks for the output, first under the base key, then under the key of each set of inputs that steps have read.
 func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	first, err := m.get(s, k.base)
 	if err != nil {
@@ -720,7 +721,7 @@ func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	return false, nil
 }
 
-// keep stores the output of a step under the key that k and reads determine, and puts the output into f. f may be nil.
+// The method `keep` stores the output of a step under the key that k and reads determine, and puts the output into f. f may be nil.
 func (m *Memo) keep(s *Step, k memoKey, reads []string, value any, f *flight) {
 	if err := m.keeps(s, k, reads, value, f); err != nil {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
@@ -778,8 +779,8 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop removes an output from the memo, if this run has stored it. The Step `of` belongs to the node that made the output. The Step `by` undoes a
-// node.
+// The method `drop` removes an output from the memo, if this run has stored it. The Step `of` belongs to the node that made the output. The Step `by`
+// undoes a node.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
@@ -798,7 +799,7 @@ func (m *Memo) drop(by, of *Step) error {
 	for _, reads := range first.reads {
 		key, err := k.with(of, reads)
 		if err != nil {
-			continue // `of` has stored no output for this set of inputs, since its values of these inputs cannot be encoded
+			continue // the attempt `of` has stored no output for this set of inputs, since its values of these inputs cannot be encoded
 		}
 		e, err := m.get(by, key)
 		if err == nil && e.has && e.run == run {
@@ -811,8 +812,8 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// get returns the entry for a key. If there is none, or if the entry is damaged, get returns the zero entry. A damaged entry is reported in the
-// node's log.
+// The method `get` returns the entry for a key. If there is none, or if the entry is damaged, get returns the zero entry. A damaged entry is reported
+// in the node's log.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()

@@ -149,7 +149,7 @@ func portOf(output any, key, label string) (value any, ok bool) {
 	return follow(output, key)
 }
 
-// ports are the declared Outputs of a node.
+// The type `ports` contains the declared Outputs of a node.
 type ports struct {
 	names   map[string]bool
 	longest int
@@ -163,7 +163,7 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have this key. Valid keys are "", "output", a port, and a path into a port's value.
+// The method `has` reports whether an edge from the node may have this key. Valid keys are "", "output", a port, and a path into a port's value.
 func (p *ports) has(key string) bool {
 	if key == "" || key == outputKey || p.names[key] {
 		return true
@@ -176,8 +176,8 @@ func (p *ports) has(key string) bool {
 	return false
 }
 
-// follow returns the value at a path. It splits the path at its dots, and looks up each part in a map or in the exported fields of a struct.
-// Before each part, follow tries the whole remaining path as a key.
+// The function `follow` returns the value at a path. It splits the path at its dots, and looks up each part in a map or in the exported fields of a
+// struct. Before each part, follow tries the whole remaining path as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -192,8 +192,8 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is like lookup, but also finds exported fields of structs. It finds a field by its JSON name or, if the field has none, by its Go name,
-// ignoring case.
+// The function `member` is like lookup, but also finds exported fields of structs. It finds a field by its JSON name or, if the field has none, by
+// its Go name, ignoring case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -266,7 +266,7 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// source provides the values that edges deliver. It is a [Run], or the [Values] that a host keeps beside a [machine.State].
+// A source provides the values that edges deliver. It is a [Run], or the [Values] that a host keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
 	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is the source node's output, if d delivers it
@@ -308,7 +308,7 @@ func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	return ""
 }
 
-// assembled returns the value of a parameter. It tries edges, static values, root inputs and the port's default, in this order.
+// The function `assembled` returns the value of a parameter. It tries edges, static values, root inputs and the port's default, in this order.
 func assembled(of source, ref machine.Ref, substituted bool, name string, merged map[string]any) (any, bool) {
 	if v, ok := merged[name]; ok {
 		return v, true
@@ -325,7 +325,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// unfed does what assembled does, for a parameter to which no edge has delivered a value.
+// The function `unfed` does what assembled does, for a parameter to which no edge has delivered a value.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -477,7 +477,7 @@ func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	}
 }
 
-// upstream returns the value of the last delivering edge from the node named id.
+// The method `upstream` returns the value of the last delivering edge from the node named id.
 func (r *Run) upstream(ref machine.Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
 	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
@@ -521,7 +521,7 @@ func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func
 	}
 }
 
-// merge merges the values that the edges deliver for one parameter. ok is false if no edge delivers a value.
+// The function `merge` merges the values that the edges deliver for one parameter. ok is false if no edge delivers a value.
 func merge(of source, ref machine.Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
 	p := of.graph()
 	var in []Contribution
@@ -674,7 +674,7 @@ func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	}
 }
 
-// key returns the concurrency key for a value.
+// The method `key` returns the concurrency key for a value.
 func (x *keySource) key(value any, found bool) (string, error) {
 	name, whole, reached := strings.TrimSuffix(x.name+"."+x.path, "."), value, found
 	if found && x.path != "" {

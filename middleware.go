@@ -37,10 +37,10 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
 // before they started. It gets one result for each node, even if the node was retried.
 //
-// Unlike Use, OnNode does not wrap attempts, because a node may end without an attempt. A cascade may even end a million nodes at once. So the
-// observer is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer
-// has the same effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes
-// inside a composite are observed, too. The ID of such a node is its path, as in [Event].
+// Unlike Use, OnNode does not wrap attempts: a node may end without an attempt, and a cascade may end a million nodes at once. The observer is called
+// like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer has the same
+// effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a
+// composite are observed, too. The ID of such a node is its path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -51,7 +51,7 @@ func OnNode(observer func(NodeResult)) Option {
 	})
 }
 
-// wrap applies the middleware to the step function.
+// The method `wrap` applies the middleware to the step function.
 func (r *Run) wrap() error {
 	if len(r.cfg.middleware) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 	})
 }
 
-// surrounding contains the functions that Around's functions have returned.
+// The type `surrounding` contains the functions that Around's functions have returned.
 type surrounding struct {
 	ends   []func(*Result)
 	late   []error       // warnings about functions of Around that were still running when the run ended
@@ -112,8 +112,8 @@ type surrounding struct {
 	told   bool          // whether the Result has been returned; guarded by the run's resMu
 }
 
-// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock, and has not
-// called the method `open` yet.
+// The method `surround` calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock,
+// and has not called the method `open` yet.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
@@ -332,8 +332,8 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which the function `could`
-// returns true, in the order of declaration. Each name begins with the prefix.
+// The method `choose` returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which the
+// function `could` returns true, in the order of declaration. Each name begins with the prefix.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {

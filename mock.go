@@ -150,8 +150,8 @@ type testMode struct {
 	unjudged *Result            // a copy of the Result, without Test
 }
 
-// complete sets the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So other callers of complete wait
-// at most for the grace, and then get the Result without Test.
+// The method `complete` sets the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So other callers of
+// complete wait at most for the grace, and then get the Result without Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -177,7 +177,7 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 }
 
-// double describes how test mode treats the node, or the nodes, with one path.
+// A double describes how test mode treats the node, or the nodes, with one path.
 type double struct {
 	path     string
 	role     string  // the outcome of the node if it is performed
@@ -196,7 +196,7 @@ func (d *double) called() {
 	}
 }
 
-// inside returns the prefix of the paths of the nodes inside the composite.
+// The method `inside` returns the prefix of the paths of the nodes inside the composite.
 func (d *double) inside() string {
 	if d == nil {
 		return ""
@@ -261,7 +261,7 @@ func (p *Plan) notUndone(path string) string {
 	return ""
 }
 
-// has reports whether the plan contains a node at path. If numbered is true, the path may contain the numbers of items.
+// The method `has` reports whether the plan contains a node at path. If numbered is true, the path may contain the numbers of items.
 func (p *Plan) has(path string, numbered bool) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -288,8 +288,8 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan returns the test plan of a run of p. If `within` is nil, this run is the outermost run. Otherwise it is the nested run of a composite, and
-// `within` is the composite's double.
+// The method `plan` returns the test plan of a run of p. If `within` is nil, this run is the outermost run. Otherwise it is the nested run of a
+// composite, and `within` is the composite's double.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -331,7 +331,7 @@ func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo boo
 	return own && d.mock == nil, undo && d.mock == nil && d.undo == nil
 }
 
-// inner returns the plan that a composite performs. For other nodes it returns nil.
+// The method `inner` returns the plan that a composite performs. For other nodes it returns nil.
 func (p *Plan) inner(r machine.Ref) *Plan {
 	if n := p.node(r); n.Map != nil && n.Sub != nil {
 		return p.items[r]
@@ -390,7 +390,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double returns the double of a node. The first call for a node makes it.
+// The method `double` returns the double of a node. The first call for a node makes it.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -462,7 +462,7 @@ func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	return bad
 }
 
-// perform performs an attempt of a mocked node.
+// The method `perform` performs an attempt of a mocked node.
 func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 	if len(m.Sequence) > 0 {
 		m = &m.Sequence[min(int(step.attempt), len(m.Sequence))-1]
@@ -476,7 +476,7 @@ func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 	return res
 }
 
-// approve returns the answer for a gate without a mock.
+// The method `approve` returns the answer for a gate without a mock.
 func (r *Run) approve(ref machine.Ref) answer {
 	a := r.labelOutcome(ref, autoLabel)
 	if a.Status == Completed {
@@ -682,7 +682,7 @@ func Assert(node, want string, check func(NodeResult) error) Assertion {
 	return a
 }
 
-// describe describes in a few words how a node ended.
+// The function `describe` states in a few words how a node ended.
 func describe(n NodeResult) error {
 	switch {
 	case n.Status == Skipped:
@@ -736,7 +736,7 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 	err = t.hold(a, res)
 }
 
-// hold checks one assertion against the result. It calls the assertion's check, which is user code.
+// The method `hold` checks one assertion against the result. It calls the assertion's check, which is user code.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.Node)
 	if len(nodes) == 0 { // the composite around the node did not begin
@@ -754,8 +754,8 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it returns the nodes
-// of all items.
+// The method `instances` returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it
+// returns the nodes of all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

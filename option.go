@@ -162,7 +162,7 @@ func (c *config) apply(opts []Option) error {
 	return nil
 }
 
-// setup returns the part of the options that the run's State needs.
+// The method `setup` returns the part of the options that the run's State needs.
 func (c *config) setup(p *Plan) machine.Setup {
 	x := machine.Setup{
 		Waves: c.mode == Waves, Holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
@@ -378,8 +378,8 @@ func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// PerRun calls f for each run and applies the options that f returns. So options that belong together can share state about their run. PerRun is
-// meant for packages whose options a [Runner] applies to many runs.
+// PerRun calls f for each run and applies the options that f returns. So the options that one call of f returns can share a state that belongs to
+// this run alone. PerRun is meant for packages whose options a [Runner] applies to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run

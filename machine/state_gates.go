@@ -27,7 +27,7 @@ func (q *gateQueue) remove(r Ref) {
 	}
 }
 
-// pop removes the first gate and returns it.
+// The method `pop` removes the first gate and returns it.
 func (q *gateQueue) pop() (Ref, bool) {
 	for q.len() > 0 {
 		r := q.refs[0]
@@ -40,7 +40,7 @@ func (q *gateQueue) pop() (Ref, bool) {
 	return NoRef, false
 }
 
-// list returns the queued gates in a new slice, nil if there are none.
+// The method `list` returns the queued gates in a new slice, or nil if there are none.
 func (q *gateQueue) list() (gates []Ref) {
 	if q == nil {
 		return nil

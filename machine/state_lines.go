@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes are grouped into crowds.
+// A line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes are grouped into crowds.
 type line struct {
 	*Slots                       // nil: no limit
 	queues [queueCount]lineQueue // one for nodes that need a token and one for other nodes, so that a lack of tokens holds back only nodes that need one
@@ -38,8 +38,8 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and the
-// same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that
+// A crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and
+// the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that
 // wait in the line of their key. It waits in the line of one group. When n nodes move from one line to another, only their few crowds are moved, and
 // not each node.
 type crowd struct {
@@ -53,7 +53,7 @@ type crowd struct {
 	index  int     // the crowd's index in that heap
 }
 
-// crowds is a binary heap of crowds, by their best nodes.
+// The type `crowds` is a binary heap of crowds, ordered by their best nodes.
 type crowds []*crowd
 
 func (q *crowds) up(i int) {
@@ -95,7 +95,7 @@ func (q *crowds) add(c *crowd) {
 	q.up(c.index)
 }
 
-// drop removes a crowd from the heap in which it waits.
+// The method `drop` removes a crowd from the heap in which it waits.
 func (c *crowd) drop() {
 	q, i := c.in, c.index
 	last := len(*q) - 1
@@ -190,7 +190,7 @@ func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	}
 }
 
-// await appends a crowd to the line of a group.
+// The method `await` adds a crowd to the line of a group.
 func (s *Locked) await(c *crowd, g int32) {
 	x := &s.limits.groups[g]
 	of := x.queueFor(c.token)
@@ -312,7 +312,7 @@ func (s *Locked) vacate() {
 	}
 }
 
-// push adds a node to a bunch.
+// The method `push` adds a node to a bunch.
 func (c *crowd) push(pos int32) {
 	c.nodes = append(c.nodes, pos)
 	for i := len(c.nodes) - 1; i > 0; {
@@ -326,7 +326,7 @@ func (c *crowd) push(pos int32) {
 	c.moved(c.nodes[0])
 }
 
-// pop removes the best node of a bunch.
+// The method `pop` removes the best node of a bunch.
 func (c *crowd) pop() {
 	last := len(c.nodes) - 1
 	c.nodes[0] = c.nodes[last]

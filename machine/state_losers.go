@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// loserSearch is the state of the search for losers, which the State keeps from one decision to the next.
+// loserSearch is the state of the search for losers. The State keeps it from one decision to the next.
 type loserSearch struct {
 	wanted     []int32    // by Ref: how many of the node's arcs, counted from the first, are known to lead to decided nodes
 	candidates ordset.Set // by Ref, in descending order; empty between calls

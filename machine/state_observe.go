@@ -373,7 +373,7 @@ func (o *observers) pend() {
 	}
 }
 
-// census starts to record the status of every node.
+// The first call of `census` makes the State record the status of every node.
 func (o *observers) census() {
 	if o.last != nil {
 		return
@@ -483,8 +483,8 @@ func (s *Locked) RestoredFrom(before []uint64) {
 	}
 }
 
-// publish writes the noted changes to the signals. It commits the values under the State's lock. A signal that is created meanwhile therefore shows
-// the same point as the other signals.
+// The method `publish` writes the noted changes to the signals. It commits the values under the State's lock. Signals are created under this lock,
+// too, so all signals show the same point.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()

@@ -69,7 +69,7 @@ func (j *joins) at(index int) []originSet {
 	return j.parts[start:j.ends[index]]
 }
 
-// parts returns the sets that a join consists of.
+// The method `parts` returns the sets of which a join consists.
 func (x *originSets) parts(set originSet) []originSet {
 	if index := int(-2 - set); index%2 == 0 {
 		return x.final.at(index / 2)
@@ -169,7 +169,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	return x.nodes[r].set, x.nodes[r].byRequest
 }
 
-// written returns the elements of the sets, without duplicates, in declaration order.
+// The method `written` returns the elements of the sets, without duplicates, in declaration order.
 func (s *Locked) written(sets ...originSet) []Ref {
 	x := s.origins
 	x.stamp++

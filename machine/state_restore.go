@@ -11,8 +11,7 @@ type Facts struct {
 	Propagated  bool   `json:"propagated,omitempty"`
 	Tolerated   bool   `json:"tolerated,omitempty"`
 	Bypass      bool   `json:"bypass,omitempty"`
-	// Cause is why a node failed or was stopped, or why a running node was asked to stop. Skip is why a node was
-	// skipped.
+	// Cause is the reason why a node failed or was stopped, or why a running node was asked to stop. Skip is the reason why a node was skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
 	// The field By is the number of the in-edge or of the port that decided the skip of a skipped node: its position among the node's in-edges or

@@ -73,7 +73,8 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if the run has them. The parameter `was` is the node's word before the transition.
+// The method `log` records a transition for the event log and the signals, if the run has them. The parameter `was` is the node's word before the
+// transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -121,9 +122,9 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit adds the
-// target to s.touched, except in Waves mode. The caller judges the nodes of this set in the order of their Refs. If no event log is kept, a plain
-// node whose edges are all satisfied usually becomes ready at once, without being judged.
+// The method `visit` resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit
+// adds the target to s.touched, except in Waves mode. The caller judges the nodes of this set in the order of their Refs. If no event log is kept, a
+// plain node whose edges are all satisfied usually becomes ready at once, without being judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -212,8 +213,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class. The result `bypass` is true
-// if the source was skipped and its word has WordBypass.
+// The method `class` returns the class into which an edge resolves, once its source is terminal. No other function decides the class. The result
+// `bypass` is true if the source was skipped and its word has WordBypass.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -454,8 +455,8 @@ func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
 }
 
-// upstream returns the cause and one origin for a node that its predecessors keep from running. It considers the predecessors that have ended so
-// far. It prefers failed predecessors to cancelled ones, and takes the first in declaration order.
+// The method `upstream` returns the cause and one origin of a node, if predecessors keep this node from running. It considers the predecessors that
+// have ended so far. It prefers failed predecessors to cancelled ones, and takes the first in declaration order.
 func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, NoRef
 	for _, i := range s.net.in.row(r) {

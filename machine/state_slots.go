@@ -10,9 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
-// limits holds the slots and rates of groups, keys and the whole run. A ready node takes all the slots and tokens that it needs, or none. A
-// node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free,
-// or a token that falls due, goes to the best node of the line: the first in schedule order.
+// The type `limits` holds the slots and rates of groups, keys and the whole run. A ready node takes all the slots and tokens that it needs, or none.
+// A node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free, or a token
+// that falls due, goes to the best node of the line: the first in schedule order.
 type limits struct {
 	groups []line      // by group; if whole is set, the last line is for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
@@ -30,9 +30,9 @@ type limits struct {
 	offered []int32   // the lines whose nodes contend because of an offer, in a run with a limit of its own, see pass
 }
 
-// lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in the
-// plan, but all nodes with the same key wait in the line of one group. If some node was declared with the key, this is the key's group in the
-// plan. Otherwise it is the group of the first node that got the key.
+// lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in
+// the plan, but all nodes with the same key wait in the line of one group. If some node was declared with the key, this group is the key's group in
+// the plan. Otherwise it is the group of the first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
@@ -51,7 +51,7 @@ func (s *Locked) ownLimits() *limits {
 	return s.limits
 }
 
-// rates holds the clock and the queue that the buckets of a run and its nested runs share.
+// The type `rates` holds the clock and the queue that the buckets of a run and its nested runs share.
 type rates struct {
 	now     int64             // the run's clock at the latest Advance
 	awaited due.Queue[*Slots] // buckets with nodes that wait for the next token
@@ -202,7 +202,7 @@ func (l *limits) make(p *Net) {
 	}
 }
 
-// lacks reports whether x has no free slot, or no token for a node that needs a token. The node must then wait.
+// The method `lacks` reports whether x has no free slot, or no token for a node that needs a token. The node must then wait.
 func (s *Locked) lacks(x *Slots, token bool) bool {
 	switch {
 	case x == nil:
@@ -276,8 +276,8 @@ func (s *Locked) acquire(r Ref) bool {
 	return true
 }
 
-// claim takes the slots and tokens of a node's lines. If a slot or a token is missing, claim puts the node into the line for it. The caller holds
-// the pool's lock.
+// The method `claim` takes the slots and tokens of a node's lines. If a slot or a token is missing, claim puts the node into the line for it. The
+// caller holds the pool's lock.
 func (s *Locked) claim(r Ref, token bool) bool {
 	l := s.limits
 	for g := range s.lines(r) {
@@ -306,9 +306,9 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is the item of a
-// map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line. A node that is being undone does not pass
-// it either.
+// The method `lines` yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is
+// the item of a map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line. A node that is being undone
+// does not pass it either.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -330,7 +330,7 @@ func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	}
 }
 
-// release returns the slots of a node.
+// The method `release` gives back the slots of a node, including its slot of the tree of runs.
 func (s *Locked) release(r Ref) {
 	if !s.limits.active {
 		return
@@ -342,7 +342,7 @@ func (s *Locked) release(r Ref) {
 	s.yield(r)
 }
 
-// yield releases the slots of a node's lines.
+// The method `yield` gives back the slots of a node's lines, and offers them to other nodes.
 func (s *Locked) yield(r Ref) {
 	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
@@ -356,7 +356,7 @@ func (s *Locked) yield(r Ref) {
 	}
 }
 
-// Refund returns the tokens of a running node whose step is not called, for example because the node's inputs were refused.
+// Refund gives back the tokens of a running node whose step is not called, for example because the node's inputs were refused.
 func (s *Locked) Refund(r Ref) {
 	if !s.limits.active || s.limits.exempt[r] || s.net.facts[r].is(FlagComposite|FlagMocked) {
 		return
@@ -377,7 +377,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline is called for a node that will not take the slots for which it contended. It offers these slots to other nodes.
+// The method `decline` is called for a node that will not take the slots for which it contended. It offers these slots to other nodes.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()

@@ -76,8 +76,8 @@ func (s *Locked) Bad(r Ref) bool {
 	return false
 }
 
-// RunStatus computes the status of a run in which all nodes but cleanup nodes and the end node are terminal. A run without a bad node, the
-// common case, costs nothing; other runs cost one pass over the edges of the bad nodes.
+// RunStatus computes the status of a run in which all nodes but cleanup nodes and the end node are terminal. Usually no node is bad and no failure
+// was tolerated. Then RunStatus visits no node. Otherwise it makes one pass over the nodes, and over the edges of the bad nodes.
 func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false

@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// AbortNode aborts a node at once, even a running node, whose later outcome is stale. The parameter `kind` is a cause for which the engine aborts
-// nodes, such as CauseAbortAll. The error matches [ErrBadValue] if it is any other cause, and [ErrUnknownNode] if r is outside the plan. It matches
-// [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
+// AbortNode aborts a node at once, even if the node is running. A later outcome of the node is stale. The parameter `kind` is a cause for which the
+// engine aborts nodes, such as CauseAbortAll. The error matches [ErrBadValue] if it is any other cause, and [ErrUnknownNode] if r is outside the
+// plan. It matches [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -14,8 +14,8 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, r, StopInstantly)
 }
 
-// CancelNode cancels a node at once, even a running node, whose later outcome is stale. The error matches [ErrTransition] if the node is terminal or
-// the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
+// CancelNode cancels a node at once, even if the node is running. A later outcome of the node is stale. The error matches [ErrTransition] if the node
+// is terminal or the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
 // AbortAll aborts at once every node that is not terminal, except cleanup nodes and the end node, which still run. Later outcomes of the aborted

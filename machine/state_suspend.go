@@ -135,7 +135,7 @@ func (s *Locked) Hush(r Ref) {
 	}
 }
 
-// awake decrements the count of suspended nodes. If no suspended node is left, awake ends the hold of fresh nodes.
+// The method `awake` decrements the count of suspended nodes. If no suspended node is left, awake ends the hold of fresh nodes.
 func (s *Locked) awake() {
 	s.asleep--
 	if s.asleep == 0 && s.hold == holdFresh {
@@ -143,7 +143,7 @@ func (s *Locked) awake() {
 	}
 }
 
-// hold determines which ready nodes must not start at present.
+// The type `hold` determines which ready nodes must not start at present.
 type hold uint8
 
 const (

@@ -1,7 +1,7 @@
 package machine
 
-// advance begins the next tier with unfinished nodes, and judges the joins of its nodes, whose edges have all resolved. It is called when all
-// nodes of the current tier are terminal.
+// The method `advance` begins the next tier with unfinished nodes, and judges the joins of its nodes, whose edges have all resolved. It is
+// called when all nodes of the current tier are terminal.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
 	defer s.brink()                        // the joins that advance judges may have ended the last open node

@@ -57,7 +57,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return statusNames.Parse(s, text)
 }
 
-// transitions is the table of permitted transitions: bit t of entry s is set if s may become t.
+// The variable `transitions` is the table of permitted transitions: bit t of entry s is set if s may become t.
 //
 // Waiting is never stored: a State stores Idle, and computes Waiting when a status is read. A node that is retried does not pass through Failed,
 // since Failed is terminal. A terminal status has no successor.

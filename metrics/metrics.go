@@ -39,7 +39,7 @@ type Metrics struct {
 	series map[key]*series
 }
 
-// run holds the state of a run in flight.
+// The type `run` holds the state of a run in flight.
 type run struct {
 	m        *Metrics
 	workflow string
@@ -47,7 +47,7 @@ type run struct {
 	nodes    map[string]*node // nodes that have had an event and have not ended, by path
 }
 
-// node is a node that has had an event and has not ended.
+// The type `node` describes a node that has had an event and has not ended.
 type node struct {
 	kind            string
 	attempt         int       // the number of the last attempt that has begun
@@ -150,7 +150,7 @@ func (x *run) event(e event.Event) {
 	}
 }
 
-// statuses maps the events that end nodes to the nodes' statuses.
+// The map `statuses` contains the status of a node by the type of the event that ends the node.
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// family is a metric: all series with the same name.
+// A family is a metric: all series with the same name.
 type family int
 
 const (
@@ -55,7 +55,7 @@ type key struct {
 	workflow, kind, last string
 }
 
-// series is a number or a histogram.
+// A series is a number or a histogram.
 type series struct {
 	value   int64 // if the series is a number, the number is `value` plus `sum`
 	count   uint64
@@ -87,7 +87,7 @@ func (s *series) observe(d time.Duration) {
 	}
 }
 
-// labelled is a series with its key.
+// The type `labelled` is a series with its key.
 type labelled struct {
 	key
 	series
@@ -107,7 +107,7 @@ func (m *Metrics) all() []labelled {
 	return list
 }
 
-// labels returns the labels of a series, followed by further labels, in braces.
+// The method `labels` returns the labels of a series in braces, followed by the further labels `more`.
 func (k key) labels(more ...string) string {
 	list := []string{label("workflow", k.workflow)}
 	if families[k.family].kind {
