@@ -52,7 +52,7 @@ type Map struct {
 	Compact bool
 }
 
-// exceeded reports whether the number of failed items, out of n, is greater than the map tolerates.
+// The method `exceeded` reports whether more items have failed than the map tolerates. The parameter n is the number of all items.
 func (m *Map) exceeded(failed, n int) bool {
 	if m.ToleratedPercent > 0 && float64(failed)*100 > m.ToleratedPercent*float64(n) {
 		return true
@@ -175,7 +175,7 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func
 	return x, protect(func() error { return x.distinguish(keyOf) })
 }
 
-// distinguish sets the keys of the items, if the items have keys, and the estimates from Map.Estimate.
+// The method `distinguish` sets the keys of the items, if the items have keys, and the estimates from Map.Estimate.
 func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	p, n := x.plan, x.len()
 	if keyOf != nil {
@@ -231,7 +231,7 @@ func itemNode(n *node) *node {
 	return kept
 }
 
-// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one node. The n nodes share one declaration.
+// The method `repeated` makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one node. The n nodes share one declaration.
 func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
@@ -302,9 +302,9 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The index is -1
-// outside maps. The search begins with the node's run, and continues with the run around it. If a visited run belongs to a memoized composite,
-// innermost records the input `read` in the run's field `seen` (see sights).
+// The method `innermost` returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The
+// index is -1 outside maps. The search begins with the node's run, and continues with the run around it. If a visited run belongs to a memoized
+// composite, innermost records the input `read` in the run's field `seen` (see sights).
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {

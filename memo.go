@@ -28,9 +28,8 @@ import (
 // outputs of completed nodes, until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
-// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, the output is still
-// found. For example, an item may move to another index if its step has not read the index. With [Node.MemoKey], a text replaces the inputs in the
-// key, see docs/memo.md.
+// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, such as an index that
+// the step has not read, the output is still found. With [Node.MemoKey], a text replaces the inputs in the key, see docs/memo.md.
 //
 // A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit contains the run and the time of the output. If the
 // inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
@@ -220,7 +219,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	return res
 }
 
-// land ends a flight. It may be called more than once.
+// The method `land` ends a flight. It may be called more than once.
 func (f *flight) land() {
 	m := f.memo
 	m.mu.Lock()
@@ -508,8 +507,8 @@ const (
 	readLoop     = "iteration"
 )
 
-// keyed reports whether the key of the node's memoized output contains an input even if the step does not read it. Reads of such an input need
-// not be recorded.
+// The method `keyed` reports whether the key of the node's memoized output contains an input even if the step does not read it. Reads of such an
+// input need not be recorded.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {

@@ -439,7 +439,7 @@ func (r *Run) assembled(ref machine.Ref, flags stepFlags, name string, merged ma
 	return assembled(r, ref, flags&stepSubstituted != 0, name, merged)
 }
 
-// params collects all parameters of a node in a new map.
+// The method `params` returns all parameters of a node in a new map.
 func (r *Run) params(ref machine.Ref, flags stepFlags, clone bool) map[string]any {
 	m := map[string]any{}
 	in, at, with := r.home(ref, flags)
@@ -550,7 +550,7 @@ func merge(of source, ref machine.Ref, substituted bool, group *param, protect f
 	return value, true, bounded(err)
 }
 
-// typed returns v as a T. The function `missing` returns the error that explains a missing value.
+// The function `typed` returns v as a T. The function `missing` returns the error that explains a missing value.
 func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
 	t, is := v.(T)
 	switch {
@@ -573,11 +573,10 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert converts v to the type of `to`, and stores the result in `to`. It converts numbers that package json has decoded, and lists that package
-// json or a map node has made. A float64 or json.Number without a fraction becomes an integer if the type can represent it. A json.Number also becomes a
-// float64.
-// An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It also returns false for a named type
-// such as time.Duration, which may count in another unit.
+// The function `convert` converts v to the type of `to`, and stores the result in `to`. It converts numbers that package json has decoded, and lists
+// that package json or a map node has made. A float64 or json.Number without a fraction becomes an integer if the type can represent it. A
+// json.Number also becomes a float64. An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It
+// also returns false for a named type such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil

@@ -204,7 +204,8 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate reports paths that name no node of p. p is the plan of the whole graph, since paths may name nodes that a trigger has pruned.
+// The method `validate` reports paths that name no node of p, and entries of Undos for nodes that are not undone. p is the plan of the whole graph,
+// since paths may name nodes that a trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {

@@ -219,15 +219,15 @@ type queueAt struct {
 // slot.
 func (s *Locked) isFull() bool { return s.limit > 0 && s.running >= s.limit && !s.Undoes() }
 
-// park sets aside a queue whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The slot or
-// token is offered to other runs. Without park, a map with a limit could keep a token from the nodes inside its own items, and wait for them.
+// The method `park` sets aside a queue whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The
+// slot or token is offered to other runs. Without park, a map with a limit could keep a token from the nodes inside its own items, and wait for them.
 func (s *Locked) park(g int32, of int) {
 	q := &s.limits.groups[g].queues[of]
 	q.listed, q.parked = false, true
 	s.limits.parked = append(s.limits.parked, queueAt{g, of})
 }
 
-// unpark lists a queue again, in the place of its arrival.
+// The method `unpark` puts a queue back into Slots.waiting, in the order of the arrivals.
 func (s *Locked) unpark(g int32, of int) {
 	x := &s.limits.groups[g]
 	q := &x.queues[of]
@@ -244,8 +244,8 @@ func (s *Locked) occupy() {
 	}
 }
 
-// pass is called when a node of the run has started. If the run has no free slot any more, pass offers to other runs what its remaining nodes were
-// offered.
+// The method `pass` is called when a node of the run has started. If the run has no free slot any more, pass offers to other runs what its remaining
+// nodes were offered.
 func (s *Locked) pass() {
 	l := s.limits
 	full := s.isFull()
@@ -283,7 +283,7 @@ func (s *Locked) KeepOffers() {
 	}
 }
 
-// offered records that a node contends because of an offer, if the run has a limit of its own.
+// The method `offered` records that a node contends because of an offer, if the run has a limit of its own.
 func (s *Locked) offered(g int32) {
 	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt32 && !x.passes {
 		x.passes = true

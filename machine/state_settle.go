@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/strict"
 )
 
-// finish makes a node terminal. The caller then visits its out-edges.
+// The method `finish` makes a node terminal. The caller then visits its out-edges.
 func (s *Locked) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
@@ -258,8 +258,8 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node no longer change after the node
-// was judged. The consequences occur in the order of tiers and declaration.
+// The method `cascade` judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node no longer change
+// after the node was judged. The consequences occur in the order of tiers and declaration.
 //
 // Then cascade stops the late nodes: since a predecessor has failed, these nodes must not continue. It stops one node at a time, and before the next
 // stop it judges the nodes that this stop touches.
@@ -285,7 +285,7 @@ func (s *Locked) cascade() {
 	}
 }
 
-// judge applies the join rule of an undecided node to the counts of the node's in-edges. It reports whether the node became terminal.
+// The method `judge` applies the join rule of an undecided node to the counts of the node's in-edges. It reports whether the node became terminal.
 func (s *Locked) judge(r Ref) (terminal bool) {
 	w := s.words[r]
 	if w&WordDecided != 0 {

@@ -208,7 +208,7 @@ func (s *Locked) Sleepers() int { return int(s.asleep) }
 // OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
 func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 
-// lift ends the hold. It does not end a hold of fresh nodes while nodes are being undone.
+// The method `lift` ends the hold. It does not end a hold of fresh nodes while nodes are being undone.
 func (s *Locked) lift() {
 	s.hold = holdNothing
 	if s.undo != nil && s.undo.holds {
