@@ -90,13 +90,13 @@
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges deliver data only: if a
-// plain in-edge could make the node run, the label would have no effect. For example, in "fetch; if there are rows: store(rows)" and "refund(order)
-// if charge failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source fails. They do not make it run.
-// These plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly or over other nodes, from another
-// branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store" two edges lead into the node
-// "store": the edge of the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All join rules other than
-// [AllSucceeded] and [Boundary] count every edge.
+// A node with a labelled in-edge, or with a catch edge (see [OnFailure]), is on a branch and runs only if the branch is taken. Its plain in-edges
+// deliver data only: if a plain in-edge could make the node run, the label would have no effect. For example, in "fetch; if there are rows:
+// store(rows)" and "refund(order) if charge failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source
+// fails. They do not make it run. These plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly
+// or over other nodes, from another branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store"
+// two edges lead into the node "store": the edge of the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All
+// join rules other than [AllSucceeded] and [Boundary] count every edge.
 //
 // The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that was
 // not taken. Then T runs with A alone. But if T has [SkipStrict], or a required port that X feeds, T is skipped.

@@ -42,7 +42,7 @@ func parse(data []byte, limits Limits) (*Value, error) {
 	return &root, p.result()
 }
 
-// fail reports a problem at the current position. It returns false.
+// The method `fail` reports a problem at the current position. It returns false.
 func (p *parser) fail(kind ErrorKind, format string, args ...any) bool {
 	p.stop(p.at(), kind, format, args...)
 	return false
@@ -59,8 +59,8 @@ func (p *parser) space() {
 	}
 }
 
-// next returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser rejects a 0 like
-// any other unexpected byte, because no NUL byte may occur in JSON.
+// The method `next` returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser
+// rejects a 0 like any other unexpected byte, because no NUL byte may occur in JSON.
 func (p *parser) next() byte {
 	if p.pos == len(p.text) {
 		return 0
@@ -83,7 +83,7 @@ func (p *parser) found() string {
 	return fmt.Sprintf("%q", r)
 }
 
-// word returns the letters at the current position, at most 60 bytes of them, or "" if no letter is there.
+// The method `word` returns the letters at the current position, at most 60 bytes of them, or "" if no letter is there.
 func (p *parser) word() string {
 	rest := p.text[p.pos:]
 	end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) })
@@ -203,7 +203,7 @@ func (p *parser) object(v *Value, depth int) bool {
 	return true
 }
 
-// comma parses what follows an item: a comma, or the end of the list or object.
+// The method `comma` parses what follows an item: a comma, or the end of the list or object.
 func (p *parser) comma(end byte) (done, ok bool) {
 	p.space()
 	switch p.next() {
@@ -218,7 +218,7 @@ func (p *parser) comma(end byte) (done, ok bool) {
 	return false, p.fail(ErrSyntax, "expected a comma or %q, got %s", end, p.found())
 }
 
-// string parses a text in quotes.
+// The method `string` parses a text in quotes.
 func (p *parser) string(to *string) bool {
 	p.pos++
 	start := p.pos

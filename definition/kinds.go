@@ -83,7 +83,7 @@ func needsStep(n *kahn.Node) bool {
 		n.Kind != kahn.KindGate && n.Kind != kahn.KindTrigger && n.Kind != kahn.KindEnd
 }
 
-// violations checks a config against the schema of its kind.
+// The method `violations` checks a config against the schema of its kind.
 func (c *kindChecker) violations(kind string, config any) []kahn.Violation {
 	schema := c.kinds[kind].Config
 	if schema == nil || c.schemas == nil {

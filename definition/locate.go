@@ -142,8 +142,8 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The edges are in the order in which the function `declare` puts them. A value with a Problem
-// is skipped, because the decoder has not read the value and has not checked its size against the limits.
+// The method `graph` adds the nodes and edges of a graph. The edges are in the order in which the function `declare` puts them. A value
+// with a Problem is skipped, because the decoder has not read the value and has not checked its size against the limits.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -155,7 +155,7 @@ func (p *parts) graph(path string, at part) {
 	p.edges[path] = edges
 }
 
-// node adds a node and the nodes in it. It returns the edges written in the node.
+// The method `node` adds a node and the nodes in it. It returns the edges written in the node.
 func (p *parts) node(graph string, at part) (edges []edgePart) {
 	id := at.member("id").text()
 	path := joinPath(graph, id)
@@ -192,8 +192,8 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	return edges
 }
 
-// edge returns an edge. For an edge that is written in a node, the parameter `known` already has this node and one end of the edge. For any other
-// edge it is empty.
+// The method `edge` returns an edge. For an edge that is written in a node, the parameter `known` already has this node and one end of the edge.
+// For any other edge it is empty.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {
@@ -207,7 +207,7 @@ func (at part) edge(known edgePart) edgePart {
 	return known
 }
 
-// items yields the items of a list, or the members of an object. It skips items with a Problem, which the decoder has not read.
+// The method `items` yields the items of a list, or the members of an object. It skips items with a Problem, which the decoder has not read.
 func (at part) items() iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range at.len() {
@@ -232,7 +232,7 @@ func (at part) text() string {
 	return at.value.Text
 }
 
-// member returns the member of an object, or a part without a value if no such member was read.
+// The method `member` returns the member of an object, or a part without a value if no such member was read.
 func (at part) member(key string) part {
 	if at.value != nil {
 		if found := members(at.value, key); len(found) > 0 && found[0].Problem == nil {
@@ -250,7 +250,8 @@ func (at part) item(i int) part {
 	return part{value: item, path: append(slices.Clip(at.path), step)}
 }
 
-// field returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", or the innermost part around it that the document has.
+// The method `field` returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", or the innermost part around it that the
+// document has.
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
@@ -274,7 +275,7 @@ func (at part) field(path string) part {
 	return at
 }
 
-// position returns where the part begins.
+// The method `position` returns where the part begins.
 func (at part) position() Position {
 	switch {
 	case at.name != nil:
@@ -285,7 +286,7 @@ func (at part) position() Position {
 	return at.value.At
 }
 
-// renamed are the document fields whose names do not follow from the names of the Go fields.
+// The map `renamed` has the document fields whose names do not follow from the names of the Go fields.
 var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "CompensateBy": "compensate", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
 
 // goFields are the names of the Go fields that Compile's errors mention.

@@ -51,7 +51,7 @@ func (l Loader) addFromPart(err error, doc *Document) {
 	slices.SortStableFunc(written.Problems, inOrder)
 }
 
-// loss is what the graph may lack because parts of the document could not be read.
+// A loss is what the graph may lack because parts of the document could not be read.
 type loss struct {
 	fields map[string][]string // fields that could not be read completely, by the path of their node; a field "" stands for any field
 	edges  bool                // the document may have edges, labels or kinds of nodes that the graph lacks

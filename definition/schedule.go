@@ -90,7 +90,7 @@ func (d *decoder) inMember(v *Value, key, message string) {
 	d.pop()
 }
 
-// choice returns a field that holds one of several words. The first word is the default, and is read as "".
+// The function `choice` returns a field that holds one of several words. The first word is the default, and is read as "".
 func choice[T any](key string, words []string, at func(*T) *string) field[T] {
 	return field[T]{
 		name: key,

@@ -47,7 +47,7 @@ type Value struct {
 // badKey stands for a key that is not text.
 const badKey = "?"
 
-// describe describes a value for a message.
+// The method `describe` describes a value for a message.
 func (v *Value) describe() string {
 	switch v.Type {
 	case Bool, Number:

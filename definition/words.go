@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// word is the meaning of another engine's word.
+// A word says what to write instead of another engine's name of a field.
 type word struct {
 	fields string // the fields to write instead; the message suggests the first of them that the object can have
 	note   string // how to write the field, if its name does not say enough
@@ -21,8 +21,8 @@ const (
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
-// words are names of fields in other engines, and names of Go fields that have another name in documents. Case and the separators "_", "-"
-// and "." do not matter.
+// The map `words` has names of fields in other engines, and names of Go fields that have another name in documents. Case and the
+// separators "_", "-" and "." do not matter.
 var words = map[string]word{
 	"dependson": {"after", ""}, "depends": {"after", ""}, "dependencies": {"after", ""}, "upstream": {"after", ""}, "requires": {"after", ""},
 	"runafter": {"after", ""}, "previous": {"after", ""}, "parents": {"after", ""}, "downstream": {"next", ""}, "then": {"next", ""}, "goto": {"next", ""},

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// transition leads from a step to a following step.
+// A transition leads from a step to a following step.
 type transition struct {
 	place
 	from, to  string
@@ -62,7 +62,7 @@ func (r *reader) playbook(top place) *definition.Value {
 	return document(top, name, append(rest, list(workflow, "nodes", nodes), edgeList(workflow, edges))...)
 }
 
-// workload converts a playbook's initial values to inputs with defaults.
+// The method `workload` converts a playbook's initial values to inputs with defaults.
 func (r *reader) workload(p place) definition.Value {
 	var inputs []definition.Value
 	r.read(p, format{rest: func(p place) {
@@ -115,8 +115,8 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	return node
 }
 
-// tool converts a step's tool to the kind and the config of the node. For the end node, whose kind is always "end", the whole
-// tool becomes the config.
+// The method `tool` converts a step's tool to the kind and the config of the node. For the end node, whose kind is always
+// "end", the whole tool becomes the config.
 func (r *reader) tool(p place, end bool) (fields []definition.Value) {
 	if p.Type == definition.Text && !end {
 		return append(fields, copied(p, "kind"))
@@ -176,7 +176,7 @@ func (r *reader) playbookRetry(p place) definition.Value {
 	return named("retry", retry)
 }
 
-// transition reads a transition with its target, condition and parameters, or several transitions that share a condition.
+// The method `transition` reads a transition with its target, condition and parameters, or several transitions that share a condition.
 func (r *reader) transition(t transition, all *[]transition) {
 	if t.Type == definition.Text {
 		if id, ok := r.reference(t.place); ok {

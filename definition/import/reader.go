@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// place is a value of the document with its path.
+// A place is a value of the document with its path.
 type place struct {
 	*definition.Value
 	path string
@@ -20,7 +20,7 @@ type place struct {
 
 func (p place) has(key string) bool { return p.member(key).Value != nil }
 
-// member returns the first member with the key, or a place without a value.
+// The method `member` returns the first member with the key, or a place without a value.
 func (p place) member(key string) place {
 	if p.Value == nil || p.Type != definition.Object {
 		return place{}
@@ -53,7 +53,7 @@ func (p place) items() (items []place) {
 	return items
 }
 
-// text returns the text of the place, or "" if the place is not a text.
+// The method `text` returns the text of the place, or "" if the place is not a text.
 func (p place) text() string {
 	if p.Value == nil || p.Type != definition.Text {
 		return ""
@@ -64,7 +64,7 @@ func (p place) text() string {
 // maxProblems is how many problems are kept.
 const maxProblems = 100
 
-// reader collects the problems of a document.
+// A reader collects the problems of a document.
 type reader struct {
 	err  definition.Error
 	node string // the id of the current node
@@ -174,7 +174,7 @@ func (r *reader) addTypo(p place, known map[string]func(place)) bool {
 	return similar
 }
 
-// list reads the items of a list.
+// The method `list` reads the items of a list.
 func (r *reader) list(p place, each func(place)) {
 	if r.expect(p, definition.List) {
 		for _, item := range p.items() {
@@ -205,7 +205,7 @@ func (r *reader) choice(p place, choices map[string]string) (string, bool) {
 	return value, ok
 }
 
-// milliseconds reads a number of milliseconds, and returns a duration.
+// The method `milliseconds` reads a number of milliseconds, and returns a duration.
 func (r *reader) milliseconds(p place) (string, bool) {
 	if !r.expect(p, definition.Number) {
 		return "", false
@@ -217,7 +217,7 @@ func (r *reader) milliseconds(p place) (string, bool) {
 	return "", false
 }
 
-// reference reads the id of a node.
+// The method `reference` reads the id of a node.
 func (r *reader) reference(p place) (string, bool) {
 	switch {
 	case !r.expect(p, definition.Text):

@@ -153,9 +153,9 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// targets reads which steps follow: one step or a list of steps. Each step is written as an id, or as an object that names the step and the
-// ports that the edge connects. For an id, targets adds an edge for each output whose name is also the name of an input port of the step; if
-// there is no such output, it adds one edge without ports.
+// The method `targets` reads which steps follow: one step or a list of steps. Each step is written as an id, or as an object that names the
+// step and the ports that the edge connects. For an id, targets adds an edge for each output whose name is also the name of an input port of
+// the step; if there is no such output, it adds one edge without ports.
 func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	offered := make(map[string]bool, len(outputs))
 	for _, port := range outputs {
@@ -190,7 +190,7 @@ func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 // maxCompared bounds how many ports are compared with outputs.
 const maxCompared = 200_000
 
-// connection reads an edge between ports.
+// The method `connection` reads an edge between ports.
 func (r *reader) connection(p place) definition.Value {
 	edge := object(p)
 	r.read(p, format{fields: map[string]func(place){

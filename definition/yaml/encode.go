@@ -83,7 +83,7 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// special reports whether a character must be escaped.
+// The function `special` reports whether a character must be escaped.
 func special(r rune) bool {
 	return r < ' ' && r != '\n' || 0x7f <= r && r < 0xa0 || r == '\u2028' || r == '\u2029' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }

@@ -195,8 +195,8 @@ func valueOf(before, rest string) string {
 	return rest
 }
 
-// explain sets the path of a problem. If it recognizes a mistake, it also sets the problem's message, suggestion and place. Otherwise it puts words
-// of this package before the parser's message.
+// The method `explain` sets the path of a problem. If it recognizes a mistake, it also sets the problem's message, suggestion and place. Otherwise
+// it puts words of this package before the parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is not YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // at most the last line, since the parser may point past the text
@@ -219,7 +219,7 @@ func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Path = l.pathAt(line)
 }
 
-// find looks for a mistake at the place that m.at says. If the mistake is there, find returns the position at which it begins.
+// The method `find` looks for a mistake at the place that m.at says. If the mistake is there, find returns the position at which it begins.
 func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Position, ok bool) {
 	f.le = le
 	line, column := le.Mark.Line, le.Mark.Column
@@ -263,7 +263,8 @@ func (l *lines) line(n int) string {
 	return text
 }
 
-// previous returns the number of the last line before the given line, not counting empty lines and comments. It returns 0 if there is no such line.
+// The method `previous` returns the number of the last line before the given line, not counting empty lines and comments. It returns 0 if there is
+// no such line.
 func (l *lines) previous(line int) int {
 	for line--; line > 0; line-- {
 		if text := strings.TrimSpace(l.line(line)); text != "" && text[0] != '#' {
@@ -275,8 +276,8 @@ func (l *lines) previous(line int) int {
 
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
-// header returns the number of the line with the | or > that begins a text in block style, if the given line may be in this text. Otherwise it
-// returns 0. All lines in between are empty, are comments, or are indented deeper than the given line.
+// The method `header` returns the number of the line with the | or > that begins a text in block style, if the given line may be in this text.
+// Otherwise it returns 0. All lines in between are empty, are comments, or are indented deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))
@@ -296,7 +297,7 @@ func (l *lines) header(line int) int {
 	return 0
 }
 
-// level is a key or an item on the path to a line, found by indentation.
+// A level is a key or an item on the path to a line, found by indentation.
 type level struct {
 	indent int
 	key    string // "" for an item

@@ -91,7 +91,7 @@ func checkText(text string) *definition.Problem {
 	return nil
 }
 
-// problem turns an error of the parser into a problem.
+// The method `problem` turns an error of the parser into a problem.
 func (d *depthLimit) problem(text string, err error) *definition.Problem {
 	p := &definition.Problem{Kind: definition.ErrSyntax, Message: err.Error(), Position: definition.Position{Line: 1, Column: 1}}
 	if d.exceeded {
@@ -161,8 +161,8 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 	return v
 }
 
-// braces returns the problem of a value such as {{ input "x" }}, which YAML reads as a mapping whose key is a
-// mapping.
+// The method `braces` returns the problem of a value such as {{ input "x" }}, which YAML reads as a mapping whose key
+// is a mapping.
 func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	p := c.problem(n, definition.ErrSyntax, "")
 	at := p.Position.Offset
@@ -172,8 +172,8 @@ func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	return p
 }
 
-// alias returns the value that an alias stands for. The items are shared with the value at the anchor, not copied. A problem in the
-// value is reported at its anchor.
+// The method `alias` returns the value that an alias stands for. The items are shared with the value at the anchor, not copied. A
+// problem in the value is reported at its anchor.
 func (c *converter) alias(n *yaml.Node) definition.Value {
 	v := definition.Value{At: c.position(n)}
 	if c.aliases++; c.aliases > c.limits.Aliases {
@@ -204,7 +204,7 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	}
 }
 
-// key returns a member with its key, and with the key's problem if there is one, but without a value.
+// The method `key` returns a member with its key, and with the key's problem if there is one, but without a value.
 func (c *converter) key(n *yaml.Node) (item definition.Value) {
 	item.Key, item.KeyAt = n.Value, c.position(n)
 	if n.Kind != yaml.ScalarNode {
