@@ -71,7 +71,7 @@ func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key 
 	return AppliedNow, nil
 }
 
-// refuses reports whether the commit only refuses requests.
+// The method `refuses` reports whether the commit only refuses requests.
 func (c *Commit) refuses() bool {
 	for _, t := range c.Taken {
 		if t.Refused == "" {

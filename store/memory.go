@@ -51,13 +51,13 @@ type memoryNode struct {
 	staged int // the position of the node's change in memoryRun.changes, from 1; 0 if there is none
 }
 
-// change holds the state of a node after the commit that is being judged.
+// The type `change` holds the state of a node after the commit that is being judged.
 type change struct {
 	at   int
 	next State
 }
 
-// leased reports whether the run has a lease that has not expired.
+// The method `leased` reports whether the run has a lease that has not expired.
 func (r *memoryRun) leased() bool { return r.lease.Owner != "" && time.Now().Before(r.expires) }
 
 // Acquire implements [Store].
@@ -70,7 +70,7 @@ func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Durati
 	return m.acquire(run, owner, ttl)
 }
 
-// acquire is Acquire for a caller that holds m.mu.
+// The method `acquire` implements Acquire for a caller that holds m.mu.
 func (m *Memory) acquire(run, owner string, ttl time.Duration) (Lease, *Run, error) {
 	now, r := time.Now(), m.runs[run]
 	if r == nil {
@@ -84,7 +84,7 @@ func (m *Memory) acquire(run, owner string, ttl time.Duration) (Lease, *Run, err
 	return r.lease, r.copy(), nil
 }
 
-// add adds a run, or replaces one.
+// The method `add` adds a run, or replaces the run with the same id.
 func (m *Memory) add(r Run) *memoryRun {
 	if m.runs == nil {
 		m.runs = map[string]*memoryRun{}
@@ -113,14 +113,14 @@ func (m *Memory) leave(r *memoryRun) {
 	maps.Copy(m.blobs, r.blobs)
 }
 
-// insert adds a node that was not stored.
+// The method `insert` adds a node that was not stored.
 func (r *memoryRun) insert(key string) *memoryNode {
 	r.at[key] = len(r.nodes)
 	r.nodes = append(r.nodes, memoryNode{ListedNode: ListedNode{Key: key}})
 	return &r.nodes[len(r.nodes)-1]
 }
 
-// next returns the State of a node, for [Commit.Judge] to change.
+// The method `next` returns the State of a node, which [Commit.Judge] changes.
 func (r *memoryRun) next(key string) *State {
 	at, known := r.at[key]
 	if !known {
@@ -135,7 +135,7 @@ func (r *memoryRun) next(key string) *State {
 	return &r.changes[n.staged-1].next
 }
 
-// apply writes the staged changes of a commit to the nodes, and stores the commit's records of nodes.
+// The method `apply` writes the staged changes of a commit to the nodes, and stores the commit's records of nodes.
 func (r *memoryRun) apply(c *Commit) {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].State = r.changes[i].next
@@ -151,15 +151,15 @@ func (r *memoryRun) apply(c *Commit) {
 	r.stored = len(r.nodes)
 }
 
-// refer records the keys of blobs to which the run refers.
+// The method `refer` records that the run refers to the blobs with the given keys.
 func (r *memoryRun) refer(keys []string) {
 	for _, key := range keys {
 		r.blobs[key] = true
 	}
 }
 
-// settle clears the staged changes, after a commit was applied or refused. If it was refused, settle also removes the nodes that the commit would
-// have added.
+// The method `settle` clears the staged changes after a commit was applied or refused. If the commit was refused, `settle` also removes the nodes
+// that the commit would have added.
 func (r *memoryRun) settle() {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].staged = 0
@@ -224,7 +224,7 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	return applied, err
 }
 
-// commit implements Commit, and also returns the runs for which it has posted requests.
+// The method `commit` implements Commit, and also returns the runs for which it has posted requests.
 func (m *Memory) commit(ctx context.Context, lease Lease, c *Commit) (applied Applied, posted []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

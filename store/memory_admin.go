@@ -18,7 +18,7 @@ var (
 	_ EventNotifier = (*Memory)(nil)
 )
 
-// lock locks m.mu, unless the context has ended.
+// The method `lock` locks m.mu, unless the context has ended.
 func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	return m.mu.Unlock, nil
 }
 
-// head returns the run without its record, events and nodes.
+// The method `head` returns the run without its record, events and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
 	head.Record, head.Events, head.Labels, head.Usage = nil, nil, maps.Clone(r.Labels), maps.Clone(r.Usage)
@@ -67,7 +67,7 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	return m.create(&n)
 }
 
-// create does what Create does after its checks. The caller holds m.mu.
+// The method `create` does what Create does after its checks. The caller holds m.mu.
 func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
@@ -103,7 +103,7 @@ func (m *Memory) Insert(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// matching returns the runs that match, the newest first.
+// The method `matching` returns the runs that the filter selects, the newest first.
 func (m *Memory) matching(f *Filter) (list []*memoryRun) {
 	for _, r := range m.runs {
 		if f.Matches(&r.Run) {

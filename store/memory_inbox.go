@@ -61,7 +61,8 @@ func (r *memoryRun) add(q Request) {
 	}
 }
 
-// lockRun locks m.mu and returns a stored run. If the run is not stored, it returns ErrUnknownRun and leaves m.mu unlocked.
+// lockRun locks m.mu and returns a stored run. If the run is not stored, the error matches ErrUnknownRun. If lockRun returns an error, m.mu is not
+// locked.
 func (m *Memory) lockRun(ctx context.Context, run string) (r *memoryRun, unlock func(), err error) {
 	if unlock, err = m.lock(ctx); err != nil {
 		return nil, nil, err

@@ -16,7 +16,7 @@ var (
 	_ LeaseReader = (*Memory)(nil)
 )
 
-// server is a process that has called Announce.
+// The type `server` is a process that has called Announce.
 type server struct {
 	owner string
 	until time.Time

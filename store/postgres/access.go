@@ -12,7 +12,7 @@ import (
 // Pool returns the pool with which the store was opened.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Schema returns the name of the schema of the tables, see [Options].
+// Schema returns the name of the schema that contains the tables, see [Options].
 func (s *Store) Schema() string { return s.schema }
 
 // Head reads a run without Record and Nodes, within [Options].Timeout. Unlike [store.Admin].List it returns Inputs and Sequence. The error

@@ -14,9 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit that begins a wait, or ends an awaited run, has its own transaction, in which it stores, answers and removes awaits. The code calls this
-// "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. Because of the following
-// rules, at least one of two concurrent commits reads what the other has written:
+// A commit that begins a wait (one of its nodes begins to await another run), or that ends an awaited run, has its own transaction. In this
+// transaction it stores, answers and removes awaits. The code calls this "settling" the awaits. Each statement of the transaction sees what other
+// transactions have committed before the statement. Because of the following rules, at least one of two concurrent commits reads what the other has
+// written:
 //
 //   - A commit that begins to await another run locks the row of its own run first, and then the row of the awaited run, which it
 //     marks as awaited. The statement for a batch of commits does not end a marked run, see commitText. Only executeParts writes
@@ -28,7 +29,7 @@ import (
 
 var _ store.Awaiter = (*Store)(nil)
 
-// lockAwaits takes the advisory lock if the commit begins a wait. For the lock it waits until the other commits that begin waits have ended.
+// lockAwaits takes the advisory lock if the commit begins a wait. While another commit that begins a wait holds the lock, lockAwaits waits.
 func (p *parts) lockAwaits(list []store.Await) {
 	if slices.ContainsFunc(list, func(a store.Await) bool { return a.Run != "" }) {
 		p.exec("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", channel(p.s.schema))
@@ -84,7 +85,8 @@ func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAn
 	return nil
 }
 
-// judgeAwait returns the answer to a new await if it is known at once. Otherwise it returns nil, and has marked the row of the awaited run.
+// judgeAwait returns the answer to a new await if it is known at once. Otherwise it marks the row of the awaited run, and returns nil. The error is
+// errLocked if another transaction has locked this row.
 func (s *Store) judgeAwait(ctx context.Context, tx pgx.Tx, id, awaited string) (*store.Ended, error) {
 	e, marked, known := &store.Ended{Run: awaited}, false, false
 	if storable(awaited) {
@@ -125,7 +127,8 @@ WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { ma
 	return e, nil
 }
 
-// endAwaits adds the answers for the nodes that await an ended run to the parameter "posts".
+// endAwaits removes the awaits of the nodes that await an ended run, and adds the answers for these nodes to the parameter "posts". The error is
+// errLocked if another transaction has locked the row of a run that gets an answer.
 func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
 	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
 	open, locked := 0, 0
@@ -157,7 +160,7 @@ type postedAnswers struct {
 	of           map[int64][]answered
 }
 
-// answered is an answer for a node.
+// The type `answered` is an answer for a node.
 type answered struct {
 	node string
 	end  *store.Ended
@@ -174,7 +177,7 @@ func (p *postedAnswers) add(run int64, id, node string, e *store.Ended) error {
 	return nil
 }
 
-// write posts the answers, and returns the ids of their runs.
+// The method `write` posts the answers, and returns the ids of the runs that get answers.
 func (p *postedAnswers) write(ctx context.Context, s *Store, tx pgx.Tx) (told []string, err error) {
 	if len(p.runs) == 0 {
 		return nil, nil

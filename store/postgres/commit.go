@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// commit is a call of Commit.
+// The type `commit` is a call of Commit.
 type commit struct {
 	lease   store.Lease
 	c       store.Commit
@@ -129,7 +129,7 @@ func (s *Store) write(batch []*call[*commit]) {
 	}
 }
 
-// settles reports whether the commit must settle awaits in a transaction of its own, see settleAwaits.
+// The method `settles` reports whether the commit must settle awaits in a transaction of its own, see settleAwaits.
 func (m *commit) settles() bool {
 	return len(m.c.Awaits) > 0 || m.apart && m.c.Status.Terminal()
 }
@@ -179,8 +179,8 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 	}
 }
 
-// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. Before stage
-// gives any answer other than AppliedNow, it loads the run again, since the remembered state may be out of date.
+// The method `stage` judges a commit. If the commit must be written, `stage` stages its changes and returns true. Otherwise the commit has its
+// answer. Before `stage` gives any answer other than AppliedNow, it loads the run again, since the remembered state may be out of date.
 func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {
@@ -220,9 +220,9 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes staged commits. Its statement has the parts that the parameter "parts" contains, and the parts that the commits need. It returns two
-// sets of run numbers. The set "written" has the runs whose commits were written. The set "locked" has the runs whose commits were left out because
-// another transaction had locked the run, or because the commit ends a run that others await.
+// The method `execute` writes staged commits. Its statement has the parts that the parameter "parts" contains, and the parts that the commits need.
+// It returns two sets of run numbers. The set "written" has the runs whose commits were written. The set "locked" has the runs whose commits were
+// left out because another transaction had locked the run, or because the commit ends a run that others await.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows

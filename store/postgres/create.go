@@ -38,7 +38,7 @@ func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store
 	return stored, created, about("create", n.ID, err)
 }
 
-// create does what Create and CreateTx do, in a pool or in a transaction.
+// The method `create` does what Create and CreateTx do, in a pool or in a transaction.
 func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store.Run, bool, error) {
 	return s.place(ctx, db, n, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore})
 }
@@ -46,8 +46,8 @@ func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store
 // noVersion is a version that no row ever has.
 const noVersion = "0"
 
-// place writes a run if n may be created, and returns the stored run. If the stored run changes between this decision and the write, place decides
-// again.
+// The method `place` decides whether n may be created, and then writes the run r. It returns the stored run. If the stored run changes between the
+// decision and the write, `place` decides again.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
 	if err := errors.Join(checkTexts(r.ID), checkSpec(&r.Spec)); err != nil {
 		return nil, false, err
@@ -71,7 +71,7 @@ func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store
 	}
 }
 
-// head reads the row of a run without its record. The version changes with each change of the row.
+// The method `head` reads the row of a run without its record. The version changes with each change of the row.
 func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.Run, number int64, version string, leased bool, err error) {
 	if !storable(id) {
 		return nil, 0, "", false, store.ErrUnknownRun
@@ -114,10 +114,11 @@ events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CR
 SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
 
-// notified is the expression that notifies listening stores that the run r is due, may be due soon, or has a request. See [Store.NotifiesDue].
+// The constant `notified` is the SQL expression that notifies listening stores that the run r is due, may be due soon, or has a request. See
+// [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
-// put writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.
+// The method `put` writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.
 func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Run) (stored *store.Run, err error) {
 	var nodes nodeRows
 	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {

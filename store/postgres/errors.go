@@ -21,8 +21,8 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// lasting maps SQLSTATEs, and classes of them, to the errors that a store returns for them. Repeating the call would not help, except
-// where the error is nil.
+// The variable `lasting` maps an SQLSTATE, or a class of SQLSTATEs, to the error that a store returns for it. After such an error, repeating the call
+// would not help. If the mapped error is nil, the store returns the error of the server, and repeating the call may help.
 var lasting = []struct {
 	code string
 	err  error
@@ -41,7 +41,7 @@ var lasting = []struct {
 	{"XX002", ErrDamaged},
 }
 
-// describe wraps an error of PostgreSQL in the store's error for it, if the variable lasting has one.
+// describe wraps an error of PostgreSQL in the store's error for it, if the variable `lasting` has one.
 func describe(err error) error {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -58,8 +58,8 @@ func describe(err error) error {
 	return err
 }
 
-// passing lists the classes of SQLSTATE that say nothing about the statement itself: errors of connections, colliding transactions, missing
-// resources, and servers that stop.
+// The variable `passing` lists the classes of SQLSTATE that say nothing about the statement itself: errors of connections, colliding transactions,
+// missing resources, and servers that stop.
 var passing = []string{"08", "25", "28", "40", "53", "55", "57", "58"}
 
 // isVerdict reports whether the server has answered that it cannot execute the statement. If so, the server has written nothing, and a single part

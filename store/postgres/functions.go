@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Functions returns statements that create or replace SQL functions in the schema of a store, [DefaultSchema] if schema is empty. Programs in
-// other languages call these functions in their own transactions, to create runs and to post requests, see [store.Inbox]:
+// Functions returns the statements that create or replace SQL functions in the schema of a store. If the parameter is empty, this is [DefaultSchema].
+// Programs in other languages call these functions in their own transactions, to create runs and to post requests, see [store.Inbox]:
 //
 //	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2);
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');

@@ -19,7 +19,7 @@ var _ store.GrantStore = (*Store)(nil)
 const (
 	// A Store removes expired limits at most once per grantsPause. It removes only limits that expired at least grantsPause ago.
 	grantsPause = time.Minute
-	// grantsTries is how many times Grant tries if a limit is removed at the same time.
+	// grantsTries is how many times Grant tries if it does not find the row of a limit: there was none yet, or another process has removed it.
 	grantsTries = 5
 )
 
@@ -72,7 +72,7 @@ func (s *Store) removeGrants(ctx context.Context) error {
 	return err
 }
 
-// grant makes one try of Grant, in one transaction.
+// The method `grant` makes one try of Grant, in one transaction.
 func (s *Store) grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) (answers []store.Granted, err error) {
 	answers = make([]store.Granted, len(requests))
 	if len(requests) == 0 {

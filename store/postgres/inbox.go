@@ -111,7 +111,7 @@ func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Reque
 	return posted, about("post for", run, err)
 }
 
-// post does what Post and PostTx do, in a pool or in a transaction.
+// The method `post` does what Post and PostTx do, in a pool or in a transaction.
 func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Request) (posted bool, err error) {
 	if !storable(id) {
 		return false, store.ErrUnknownRun
@@ -221,7 +221,7 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. Only the goroutine of the Poller uses the lookout.
+// The type `lookout` finds runs with waiting requests. Only the goroutine of the Poller uses the lookout.
 type lookout struct {
 	store *Store
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
@@ -238,7 +238,7 @@ const (
 UNION SELECT r.id, r.posted FROM $S.runs r WHERE r.id = ANY ($2) AND r.posted > r.taken) w ON true`
 )
 
-// look implements the Look of the Poller. It reads what was posted since the last look.
+// The method `look` implements the function Look of the Poller. It reads what was posted since the last look.
 func (l *lookout) look(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
 	text, args := allWaiting, []any(nil)
 	if l.seen != "" && !asked.All {
@@ -268,7 +268,7 @@ const (
 	listenAlive    = 15 * time.Second
 )
 
-// listen listens for notifications until the context ends. When its connection breaks, listen opens another one.
+// The method `listen` listens for notifications until the context ends. When its connection breaks, it opens another one.
 func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := minListenPause; ctx.Err() == nil; pause = min(2*pause, maxListenPause) {
 		if s.listenOnce(ctx, config) {
@@ -281,8 +281,8 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce listens as long as a connection lasts, and reports whether there was one. While there is no connection, polling finds the posted
-// requests. The store also looks for them when the next connection begins.
+// listenOnce opens a connection and listens as long as it lasts. The result is false if there was no connection, or if the server refused LISTEN.
+// While there is no connection, polling finds the posted requests. The store also looks for them when the next connection begins.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

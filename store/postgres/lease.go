@@ -112,7 +112,7 @@ func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t stor
 	return s.acquired(ctx, c)
 }
 
-// complete loads the nodes of an acquired run, which no other process writes from now on.
+// The method `complete` loads the nodes of an acquired run. No other process writes these nodes while the lease lasts.
 func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	if a.err != nil || a.stored.Sequence == 0 { // a run without commits has no nodes
 		return a.err
@@ -227,7 +227,8 @@ func (s *Store) performRenewals(batch []*call[renewal]) {
 	s.settle(batch, false, s.texts.renew, &renewed, renewed.ttls)
 }
 
-// settle renews leases, or releases them if release is set, and sets the errors of the calls that asked for the renewal or the release.
+// The method `settle` renews leases, or releases them if the parameter "release" is set. Then it sets the errors of the calls that asked for the
+// renewal or the release.
 func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *leaseRows, more ...any) {
 	done, lasting, err := s.changeLeases(context.Background(), text, rows, more...)
 	for _, c := range batch {

@@ -16,7 +16,7 @@ const (
 	maxBatchBytes = 8 << 20 // the most bytes of data in a batch; a single call may have more
 )
 
-// call is a call that waits in a line, or is being performed.
+// The type `call` is a call that waits in a line, or is being performed.
 type call[T any] struct {
 	arg  T
 	run  string // the id of the run
@@ -37,8 +37,8 @@ const (
 	maxLockPause = 50 * time.Millisecond
 )
 
-// line collects calls so that one statement performs several of them. While a batch runs, new calls wait for the next one. So all runs of the
-// process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long as
+// The type `line` collects calls so that one statement performs several of them. While a batch runs, new calls wait for the next one. So all runs of
+// the process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long as
 // there are calls.
 //
 // A statement leaves out rows that other transactions have locked. So a locked row delays no other run, and no two transactions wait for one another.
@@ -55,8 +55,8 @@ type line[T any] struct {
 	closed  bool
 }
 
-// The method `do` performs a call. If the context ends while the call waits in the line, do withdraws the call. If the context ends while the call is
-// performed, the effect of the call is unknown.
+// The method `do` performs a call. If the context ends while the call waits in the line, `do` withdraws the call. If the context ends while the call
+// is performed, the effect of the call is unknown.
 func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 	return ctx.Err()
 }
 
-// work performs batches until no call waits.
+// The method `work` performs batches until no call waits.
 func (l *line[T]) work() {
 	runtime.Gosched() // calls that are about to come join this batch
 	for {
@@ -101,8 +101,8 @@ func (l *line[T]) work() {
 	}
 }
 
-// pause reports whether a call may be tried again. If so, a goroutine returns the call to the line after c.pause. The result is false if the call has
-// waited for as long as a statement may take.
+// The method `pause` reports whether a call may be tried again. If so, a goroutine returns the call to the line after c.pause. The result is false if
+// the call has waited for as long as a statement may take.
 func (l *line[T]) pause(c *call[T]) bool {
 	now := time.Now()
 	if c.until.IsZero() {
@@ -137,7 +137,8 @@ func (l *line[T]) comeBack(c *call[T]) {
 	}
 }
 
-// take takes the next batch out of the line: the first calls, but only the first call of each run. If the batch is empty, the line is no longer busy.
+// The method `take` takes the next batch out of the line: the first calls, but only the first call of each run. If the batch is empty, the line is no
+// longer busy.
 func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +160,7 @@ func (l *line[T]) take() (batch []*call[T]) {
 	return batch
 }
 
-// close refuses all calls from now on.
+// The method `close` refuses all calls from now on.
 func (l *line[T]) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

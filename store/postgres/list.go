@@ -20,13 +20,13 @@ type condition struct {
 	args  []any
 }
 
-// add adds a term. Each %d in the term stands for the number of the argument.
+// The method `add` adds a term. Each %d in the term stands for the number of the argument.
 func (c *condition) add(term string, arg any) {
 	c.args = append(c.args, arg)
 	c.terms = append(c.terms, strings.ReplaceAll(term, "%d", fmt.Sprint(len(c.args))))
 }
 
-// where returns the clause with a leading space, or "" if there is no condition.
+// The method `where` returns the WHERE clause with a leading space, or "" if there is no condition.
 func (c *condition) where() string {
 	if len(c.terms) == 0 {
 		return ""
@@ -34,13 +34,13 @@ func (c *condition) where() string {
 	return " WHERE " + strings.Join(c.terms, " AND ")
 }
 
-// limit adds a LIMIT to a statement.
+// The method `limit` adds a LIMIT to a statement.
 func (c *condition) limit(text string, most int) string {
 	c.args = append(c.args, most)
 	return fmt.Sprintf("%s LIMIT $%d", text, len(c.args))
 }
 
-// names returns the names of statuses.
+// The function `names` returns the names of statuses.
 func names(statuses []machine.RunStatus) (list []string) {
 	for _, s := range statuses {
 		list = append(list, s.String())

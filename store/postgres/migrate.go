@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// migrate brings the schema up to date. If several processes call it at once, one migrates and the others wait.
+// The method `migrate` brings the schema up to date. If several processes call it at once, one migrates and the others wait.
 func (s *Store) migrate(ctx context.Context) error {
 	version, err := s.version(ctx, s.pool)
 	if err != nil || version == len(migrations) {
@@ -42,7 +42,8 @@ func newerSchema(version int) error {
 	return fmt.Errorf("%w: the schema has version %d, but this program knows versions up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
-// version returns the version of the database's schema, 0 if it has none. It returns an error if this code does not know the version.
+// The method `version` returns the version of the schema, or 0 if the database does not have the schema. It returns an error if this code does not
+// know the version.
 func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
 	// to_regclass would answer from a cache that does not notice what another process has made since the transaction began.
 	var there bool

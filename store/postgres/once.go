@@ -65,8 +65,9 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T,
 	return result, about("once", step.RunID(), describe(err))
 }
 
-// claim returns the number of the step's run, whose lease must be valid, and the stored result of the step. If there is no result, claim makes
-// a row for it; another call for the same step waits until this transaction has ended.
+// The method `claim` returns the number of the step's run, and the stored result of the step. If the lease of the step's process is no longer valid,
+// the error matches ErrFenced. If there is no result, `claim` makes a row for it. Then another call for the same step waits until this transaction
+// has ended.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRow(ctx, s.sql("SELECT r.run, r.epoch = $2 AND "+leased+" FROM $S.runs r WHERE r.id = $1"), step.RunID(), int64(step.Epoch())).Scan(&run, &held)

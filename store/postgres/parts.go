@@ -11,11 +11,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts. The first statements write
-// the rows of its nodes and events. The last statement writes the row of its run if the lease is still valid. All parts are in one transaction,
-// so nothing is visible before the last one. The row of the run is not locked before the last part, so the lease can be renewed meanwhile. If
-// another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a statement may
-// take, the server ends the transaction.
+// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts. The first statements write the
+// rows of its nodes and events. The last statement writes the row of its run if the lease is still valid. All parts are in one transaction, so other
+// transactions see nothing of the commit before its last part. The row of the run is not locked before the last part, so the lease can be renewed
+// meanwhile. If another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a
+// statement may take, the server ends the transaction.
 
 // maxStatement is how many bytes of data one statement may have, unless it has a single row. A statement for a batch of commits has fewer bytes.
 const maxStatement = 2 * maxBatchBytes
@@ -96,7 +96,7 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 	return written, nil, err
 }
 
-// parts executes the statements of a transaction, up to the first error.
+// The type `parts` executes the statements of a transaction, up to the first error.
 type parts struct {
 	s           *Store
 	tx          pgx.Tx
@@ -104,7 +104,7 @@ type parts struct {
 	err         error
 }
 
-// add counts a row, and reports whether the statement is large enough.
+// The method `add` counts a row, and reports whether the statement is large enough.
 func (p *parts) add(bytes int) bool {
 	p.rows++
 	p.bytes += bytes

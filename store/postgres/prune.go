@@ -80,7 +80,7 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 	return pruned, err
 }
 
-// sweep removes the blobs to which only pruned or replaced runs referred.
+// The method `sweep` removes the blobs to which only pruned or replaced runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
 	// Forget the blobs to which other runs still refer. When the last run that refers to a blob is removed, the blob is recorded again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"

@@ -21,16 +21,16 @@ const (
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
-// asked is the condition that a run has ended and a redrive waits for it. askedAt is the expression for the time at which such a run is due. The
-// index runs_waiting has the runs with waiting requests.
+// The constant `asked` is the condition that a run has ended and a redrive waits for it. askedAt is the expression for the time at which such a run
+// is due. The index runs_waiting has the runs with waiting requests.
 const (
 	askedAt = "greatest(" + wakesAt + ", CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
-// partsOf returns a table of the parts of the queue q. A part has the unended runs of one key and one priority, in the order of runs_due; its
-// column "due" says when its first run is due. The query jumps from one part to the next, so its time does not grow with the number of runs in a
-// part.
+// partsOf returns a table of the parts of the queue q. A part consists of the unended runs with one key and one priority, in the order of runs_due.
+// The column "due" of the table says when the first run of the part is due. The query jumps from one part to the next, so its time does not grow with
+// the number of runs in a part.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -192,8 +192,8 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// seconds converts a number of seconds to a Duration. It returns 0 for a negative number, and about the longest Duration for a number that
-// is too large.
+// The function `seconds` converts a number of seconds to a Duration. It returns 0 for a negative number, and about the longest Duration for a number
+// that is too large.
 func seconds(s float64) time.Duration {
 	const most = float64(1 << 62)
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
@@ -266,7 +266,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 		return errors.Join(describe(err), newerSchema(version))
 	}
 	err = pgx.BeginTxFunc(ctx, s.pool, s.begins(), func(tx pgx.Tx) error {
-		// If two processes with the same owner announce themselves at once, the second one finds the first.
+		// Because of this lock, if two processes with the same owner announce themselves at once, the second one finds the first.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 
 // queuesText returns the statement of Queues and Unclaimable. If the argument $1 is true, it leaves out the queues that a living process serves, as
 // Unclaimable does. It finds the queues by jumps in the index runs_due, and counts entries of that index. It reads rows only for runs that have no
-// workflow and no plan, since such a run is in no queue until it has begun.
+// workflow and no plan, since such a run is in no queue until it has begun, and for ended runs with waiting redrives.
 func queuesText() string {
 	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	const begun = "FROM $S.runs r WHERE r.workflow = '' AND r.plan = '' AND r.sequence > 0 AND " + unended

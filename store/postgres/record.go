@@ -80,8 +80,8 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf returns the time in a column, zero if it is NULL. No stored run has a time that the server does not support, since package store
-// refuses such times.
+// timeOf returns the time in a column, or the zero time if the column is NULL. No stored run has a time that the server does not support, since
+// package store refuses such times.
 func timeOf(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
 		return time.Time{}
@@ -190,7 +190,7 @@ const (
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
 )
 
-// head is a row of a run without its record.
+// The type `head` is a row of a run without its record.
 type head struct {
 	id, status, workflow, plan, key string
 	priority                        int
@@ -231,7 +231,7 @@ func (h *head) run() (*store.Run, error) {
 	return r, nil
 }
 
-// scan reads a row into targets.
+// The function `scan` reads a row into targets.
 func scan(rows pgx.Rows, targets ...[]any) error {
 	var all []any
 	for _, t := range targets {

@@ -10,14 +10,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// remember keeps the state of an acquired run.
+// The method `remember` keeps the state of an acquired run.
 func (s *Store) remember(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[r.lease.Run] = r
 }
 
-// The method `known` returns the remembered state of the run of a lease, nil if there is none.
+// The method `known` returns the remembered state of the run to which a lease belongs, or nil if there is none.
 func (s *Store) known(l store.Lease) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Store) known(l store.Lease) *run {
 	return nil
 }
 
-// forget drops the remembered state of the run of a lease. The next commit loads the state again.
+// The method `forget` drops the remembered state of the run to which a lease belongs. The next commit loads the state again.
 func (s *Store) forget(l store.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,8 @@ func (s *Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	return stored, nil
 }
 
-// load reads a run in one statement, so the result is consistent. The result "held" says whether the run has a lease that has not expired.
+// The method `load` reads a run in one statement, so the result is consistent. The result "held" says whether the run has a lease that has not
+// expired.
 func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r *run, held bool, err error) {
 	if !storable(id) {
 		return nil, nil, false, store.ErrUnknownRun
@@ -78,7 +79,7 @@ func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r
 	return stored, r, held, err
 }
 
-// read adds the node of a row to the run, unless the row has no node.
+// The method `read` adds the node of a row to the run, unless the row has no node.
 func (r *run) read(n *nodeRow, stored *store.Run) error {
 	if n.node == nil {
 		return nil

@@ -38,12 +38,13 @@ func within(schema, now, text string) string {
 	return strings.NewReplacer("$S", name, "$TAG", tag, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
-// migrations holds the SQL of each Migration, without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag
-// of a quoted text. A released migration is never changed.
+// The variable `migrations` holds the SQL of each Migration, without the statement that sets the version. $S is the schema, $Q its name as a text,
+// and $TAG the tag of a quoted text. A released migration is never changed.
 //
-// Each commit writes the row of its run. So no index has a column that most commits change, and the pages of the tables "runs" and "nodes" have space
-// for the next version of a row. The renewal of a lease changes the column "expires", which is in the index runs_due. So each renewal adds an entry to
-// every index of the table "runs". The rows of nodes refer to their run by its number, and are in the order in which they were first written.
+// Each commit writes the row of its run. To make these writes cheap, no index has a column that most commits change, and the pages of the tables
+// "runs" and "nodes" have space for the next version of a row. The renewal of a lease changes the column "expires", which is in the index runs_due.
+// So each renewal adds an entry to every index of the table "runs". A row of a node has the number of its run. The nodes of a run are numbered in the
+// order in which they were first written.
 var migrations = []string{`
 DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// run is the remembered state of a run that the process has acquired: everything that is needed to judge a commit. The goroutine that performs
-// commits owns the fields after the lease.
+// The type `run` is the remembered state of a run that the process has acquired: everything that is needed to judge a commit. The goroutine that
+// performs commits owns the fields after the lease.
 type run struct {
 	number   int64
 	lease    store.Lease
@@ -26,20 +26,20 @@ func newRun(number int64, l store.Lease, stored *store.Run) *run {
 	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, posted: stored.Posted, taken: stored.Taken, nodes: map[string]*node{}}
 }
 
-// node is the state of a node, without its record.
+// The type `node` is the state of a node, without its record.
 type node struct {
 	store.State
 	number int32 // how many nodes of the run were written before this node
 	staged int   // the position of the node's change in the stage, from 1
 }
 
-// stage is a commit that is being judged. The run changes only after the commit is written.
+// The type `stage` is a commit that is being judged. The run changes only after the commit is written.
 type stage struct {
 	run     *run
 	changes []change
 }
 
-// change is the next state of a node.
+// The type `change` is the next state of a node.
 type change struct {
 	key    string
 	node   *node
@@ -103,7 +103,7 @@ func (st *stage) node(key string) *change {
 	return &st.changes[n.staged-1]
 }
 
-// drop discards the changes that judge has staged.
+// The method `drop` discards the changes that `judge` has staged.
 func (st *stage) drop() {
 	for i := range st.changes {
 		ch := &st.changes[i]
@@ -113,7 +113,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep replaces the state of the run by the staged state.
+// The method `keep` replaces the state of the run by the staged state.
 func (st *stage) keep(c *store.Commit) {
 	for i := range st.changes {
 		ch := &st.changes[i]
@@ -129,7 +129,7 @@ func (st *stage) keep(c *store.Commit) {
 	}
 	if st.run.status.Terminal() {
 		// The statement has set the column "taken" to the value of the column "posted", which this process may not know. So st.run.taken is set to 0.
-		// Then judge returns Conflict for the next commit that answers a request, and the store loads the run and judges the commit again.
+		// So `judge` returns Conflict for the next commit that answers a request. Then the store loads the run and judges the commit again.
 		st.run.taken = 0
 	}
 }

@@ -24,8 +24,8 @@
 //
 // # What may be lost
 //
-// The server decides what may be lost, since the package changes none of its settings. With synchronous_commit = on, the default, nothing is
-// lost when a process, a server or its machine dies.
+// The settings of the server decide what may be lost, since the package does not change these settings. With synchronous_commit = on, the default,
+// nothing is lost when a process, a server or its machine dies.
 //
 // # Errors
 //
@@ -241,7 +241,7 @@ func (s *Store) do(ctx context.Context, text string, args []any, f func(rows pgx
 	return rowsOf(ctx, s.pool, text, args, f)
 }
 
-// check returns an error if the store was closed or the context has ended.
+// The method `check` returns an error if the store was closed or the context has ended.
 func (s *Store) check(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +251,8 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter begins a call for which Close waits, unless the store was closed. The caller of enter must call s.workers.Done before it returns.
+// The method `enter` begins a call for which Close waits, unless the store was closed. The caller of `enter` must call s.workers.Done before it
+// returns.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +263,7 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// maxValue is how many bytes a value may have. The server holds several copies of a statement's data, each below 1 GB.
+// maxValue is how many bytes a value may have. The server makes several copies of a statement's data, and each copy must have less than 1 GB.
 const maxValue = 250_000_000
 
 // CheckValue implements [store.ValueChecker]: it rejects a value of more than 250,000,000 bytes.

@@ -29,9 +29,9 @@ SELECT concat_ws(' ', 'twice:', what, run, node, number) FROM $S.audit GROUP BY 
 UNION ALL SELECT concat_ws(' ', 'after its completion:', s.what, s.run, s.node, s.number) FROM $S.audit s JOIN $S.audit c USING (run, node) WHERE c.what = 'completion' AND s.note > c.note
 UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FROM $S.audit WHERE what = 'commit' GROUP BY run HAVING count(*) <> max(number)`
 
-// Begin lets the server record each commit of a run, each start of an attempt and each completion that is written to the schema of a store. The
-// server does not record a second write of a node with the same attempt, for example the write that records that the node must stop. The role must
-// own the tables of the store.
+// Begin lets the server record each commit of a run, each start of an attempt and each completion that is written to the schema of a store. If a
+// write of a node changes neither the attempt nor whether it is completed, the server does not record this write. An example is the write that
+// records that the node must stop. The role must own the tables of the store.
 func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	_, err := pool.Exec(ctx, within(schema, tables), pgx.QueryExecModeSimpleProtocol)
 	return err

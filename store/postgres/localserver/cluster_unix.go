@@ -138,7 +138,7 @@ func (c *Cluster) answers() error {
 	return conn.Close(ctx)
 }
 
-// release lets the keeper stop the server, and waits until both have ended.
+// The method `release` lets the keeper stop the server, and waits until both have ended.
 func (c *Cluster) release() error {
 	if c.keeper.ProcessState != nil { // the keeper has already ended
 		return nil

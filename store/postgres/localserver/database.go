@@ -57,7 +57,7 @@ func DropDatabase(server, name string) error {
 	return execute(server, "DROP DATABASE "+name+" WITH (FORCE)")
 }
 
-// execute executes a statement over a connection of its own.
+// The function `execute` executes a statement over a connection of its own.
 func execute(url, text string) error {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, url)

@@ -45,7 +45,8 @@ func Main(m *testing.M, database *string) {
 	os.Exit(code)
 }
 
-// NewPool opens a pool of a database, with the given configuration, and closes it when the test has ended.
+// NewPool opens a pool of connections to a database, and closes the pool when the test has ended. The functions "configure" may change the
+// configuration of the pool.
 func NewPool(t testing.TB, url string, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
