@@ -8,8 +8,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -312,6 +314,8 @@ func (v *stored) UnmarshalJSON(data []byte) error {
 type storedError struct {
 	Text    string   `json:"text"`
 	Matches []string `json:"matches,omitempty"`
+	// Kept has the forms of errors of other packages, see foreign.KeepErrors.
+	Kept map[string]json.RawMessage `json:"kept,omitempty"`
 
 	err error // nil if the error comes from a file
 }
@@ -347,6 +351,7 @@ func (e *storedError) restore() error {
 			r.matches = append(r.matches, sentinel)
 		}
 	}
+	r.matches = append(r.matches, foreign.ReadKept(e.Kept)...)
 	if len(r.matches) == 1 && r.matches[0].Error() == r.text {
 		return r.matches[0] // the error was the sentinel error itself
 	}
@@ -452,14 +457,18 @@ func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error 
 // eachOfRun calls f for every value of the file that is not in the state of a node.
 func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
-		visit.all("", file.Inputs)
+		visit.inputs(file.Inputs)
 		if file.Fired != nil && file.Fired.Payload != nil {
 			visit(file.Fired.Trigger, file.Fired.Payload)
 		}
 		visit.signals(file.Signals, "")
 		if file.InFlight != nil {
 			for i := range file.InFlight.Runs {
-				visit.all(file.InFlight.Runs[i].Run, file.InFlight.Runs[i].Inputs)
+				if of := strings.TrimRight(file.InFlight.Runs[i].Run, "/["); of != "" {
+					visit.all(of, file.InFlight.Runs[i].Inputs)
+				} else {
+					visit.inputs(file.InFlight.Runs[i].Inputs)
+				}
 			}
 		}
 	})
@@ -485,7 +494,7 @@ func collecting(f func(node string, v *stored) error, walk func(visitor)) error 
 	return errors.Join(errs...)
 }
 
-// visitor is called for the values of a snapshot, with the paths of the nodes to which they belong.
+// visitor is called for the values of a snapshot, with the paths of the nodes to which they belong; see inputMark for root inputs.
 type visitor func(path string, v *stored)
 
 func (visit visitor) all(path string, m map[string]stored) {
@@ -497,6 +506,25 @@ func (visit visitor) all(path string, m map[string]stored) {
 		visit(path, &v)
 		m[name] = v
 	}
+}
+
+// inputMark begins the path with which a visitor is called for a root input of the run. It is not UTF-8, so no id begins with it.
+const inputMark = "\xff"
+
+func (visit visitor) inputs(m map[string]stored) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		v := m[name]
+		visit(inputMark+name, &v)
+		m[name] = v
+	}
+}
+
+// ownerText names the owner of a value in the text of an error.
+func ownerText(path string) string {
+	if name, is := strings.CutPrefix(path, inputMark); is {
+		return "the run's input " + quoteID(name)
+	}
+	return "node " + quoteID(path)
 }
 
 func (visit visitor) signals(list []signalState, prefix string) {
@@ -627,7 +655,7 @@ func encoder(codec Codec) func(node string, v *stored) error {
 			return nil
 		}
 		if v.raw, err = encodeValue(codec, v.value); err != nil {
-			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
+			return fmt.Errorf("snapshot: %s: %w", ownerText(node), err)
 		}
 		return nil
 	}
@@ -678,7 +706,7 @@ func (e *storedError) text() *storedError {
 	if e == nil || e.err == nil {
 		return e
 	}
-	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
+	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err), Kept: foreign.WriteKept(e.err)}
 }
 
 // decode decodes the values of a file for a run that resumes. It does not decode the values of nodes, since a node that runs again does not need
@@ -698,7 +726,7 @@ func decoder(codec Codec) func(node string, v *stored) error {
 			return nil
 		}
 		if v.value, err = decodeValue(codec, v.raw); err != nil {
-			return fmt.Errorf("snapshot: node %s: %w", quoteID(node), err)
+			return fmt.Errorf("snapshot: %s: %w", ownerText(node), err)
 		}
 		return nil
 	}

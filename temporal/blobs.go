@@ -45,8 +45,8 @@ func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) te
 		blobs, over = noBlobs{}, math.MaxInt
 	}
 	return texts{
-		Codec: &store.Blobs{Codec: types, Store: blobs, Over: over, Patience: patience},
-		whole: &store.Blobs{Codec: plain{}, Store: blobs, Over: over, Patience: patience},
+		Codec: explained{&store.Blobs{Codec: types, Store: blobs, Over: over, Patience: patience}},
+		whole: explained{&store.Blobs{Codec: plain{}, Store: blobs, Over: over, Patience: patience}},
 		blobs: over == inlineBytes,
 	}
 }
@@ -82,7 +82,7 @@ func (noBlobs) Put(context.Context, string, []byte) error {
 }
 
 func (noBlobs) Get(context.Context, string) ([]byte, error) {
-	return nil, fmt.Errorf("%w: the field Blobs of Options or Workflow is nil", store.ErrNoBlob)
+	return nil, fmt.Errorf("%w: the field Blobs of Options, Workflow or Store is nil; give each of them the same BlobStore", store.ErrNoBlob)
 }
 
 func (noBlobs) Delete(context.Context, string) error { return nil }

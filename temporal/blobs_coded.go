@@ -56,7 +56,7 @@ func (c coded) Get(ctx context.Context, key string) (data []byte, err error) {
 		err = c.dc.FromPayload(p, &data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the data converter: %w", err)
+		return nil, fmt.Errorf("the data converter cannot read the blob: %w: %s", err, setDataConverter)
 	}
 	return data, nil
 }

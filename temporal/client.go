@@ -197,7 +197,7 @@ const maxPayload = 2<<20 - 64<<10
 
 // tooLong returns the error for JSON of more than maxPayload bytes.
 func tooLong(what, see string, size int) error {
-	return &refusal{fmt.Sprintf("the %s %d bytes of JSON, and Temporal takes %d: see %s", what, size, maxPayload, see), ErrTooLarge}
+	return &refusal{text: fmt.Sprintf("the %s %d bytes of JSON, and Temporal takes %d: see %s", what, size, maxPayload, see), err: ErrTooLarge}
 }
 
 // attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. The plan of an adopted run is the plan
@@ -214,10 +214,13 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run
 	if adopted := fields[adoptedName]; err == nil && adopted != nil {
 		err = w.converter().FromPayload(adopted, &now)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: its memo cannot be read, so it is not known which run it is: %w", w.ID, kahn.ErrKeyConflict, undecoded(err))
+	}
 	same := now.Print == in.Plan.Print
 	in.Plan = old.Plan // the key is a hash of the plan with which the run began
-	if err != nil || !same || old.Key != in.key() {
-		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started by other means, with another DataConverter, or with another plan, other settings or other inputs: Attach returns its run", w.ID, kahn.ErrKeyConflict)
+	if !same || old.Key != in.key() {
+		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started by other means, or with another plan, other settings or other inputs: Attach returns its run", w.ID, kahn.ErrKeyConflict)
 	}
 	return Attach(c, w), nil
 }
@@ -250,12 +253,14 @@ func outputOf(err error, out *output) error {
 	var failed *sdk.ApplicationError
 	var cancelled *sdk.CanceledError
 	switch {
+	case errors.As(err, &failed) && failed.Type() == refusedRun:
+		return decodeRefusal(err)
 	case errors.As(err, &failed) && failed.HasDetails():
-		return failed.Details(out)
+		return undecoded(failed.Details(out))
 	case errors.As(err, &cancelled) && cancelled.HasDetails():
-		return cancelled.Details(out)
+		return undecoded(cancelled.Details(out))
 	}
-	return err
+	return unreadable(err)
 }
 
 // result returns the Result of an output.
@@ -267,7 +272,7 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	}
 	res, err := s.Result(w.Plan, kahn.Encoding(t.Codec), out.Rule)
 	if out.Error != "" {
-		err = errors.Join(&refusal{out.Error, ErrTooLarge}, err)
+		err = errors.Join(&refusal{text: out.Error, err: ErrTooLarge}, err)
 	}
 	return res, err
 }

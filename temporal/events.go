@@ -102,7 +102,7 @@ func (r *Run) Snapshot(ctx context.Context) (*kahn.Snapshot, error) {
 func (r *Run) query(ctx context.Context, execution, name string, answer any, args ...any) error {
 	value, err := r.client.QueryWorkflow(ctx, r.of.ID, execution, name, args...)
 	if err == nil {
-		err = value.Get(answer)
+		err = undecoded(value.Get(answer))
 	}
 	if err != nil {
 		return fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)

@@ -2,11 +2,13 @@ package temporal_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"time"
 
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
@@ -117,6 +119,31 @@ func ExampleRun_Adopt() {
 		return run.Adopt(ctx, kahn.Request{Actor: "ann", Reason: "release 2"})
 	}
 	_ = adopt // it needs a service
+}
+
+// An operator moves all running runs of a graph to a new version of its plan.
+func ExampleRun_Adopt_many() {
+	adoptAll := func(ctx context.Context, c client.Client, orderV2 *kahn.Plan) error {
+		q := &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowType = 'orders' AND ExecutionStatus = 'Running'"}
+		var errs []error
+		for {
+			page, err := c.ListWorkflow(ctx, q)
+			if err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			for _, w := range page.GetExecutions() {
+				run := temporal.Attach(c, temporal.Workflow{ID: w.GetExecution().GetWorkflowId(), Plan: orderV2}) // and Types, Blobs and DataConverter of the workers
+				err := run.Adopt(ctx, kahn.Request{Actor: "ann", Reason: "release 2"})
+				if err != nil && !errors.Is(err, kahn.ErrFinished) { // the run has ended since it was listed
+					errs = append(errs, err)
+				}
+			}
+			if q.NextPageToken = page.GetNextPageToken(); len(q.NextPageToken) == 0 {
+				return errors.Join(errs...)
+			}
+		}
+	}
+	_ = adoptAll // it needs a service
 }
 
 func ExampleCheck() {

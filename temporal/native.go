@@ -106,19 +106,22 @@ func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Chil
 	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
 }
 
-// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If ctx was cancelled and the run therefore ended as cancelled,
+// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If the run has failed, errors.As also finds an ApplicationError of the
+// SDK in the error: its message is the error of the node that has failed first, and its type and details are the step's. If ctx was cancelled and the run therefore ended as cancelled,
 // the error also is the CanceledError of the SDK. A workflow that returns this error ends as cancelled, not as failed.
 func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
 	var out output
-	if err := c.future.Get(ctx, &out); err != nil {
-		if err := outputOf(err, &out); err != nil {
+	failure := c.future.Get(ctx, &out)
+	if failure != nil {
+		if err := outputOf(failure, &out); err != nil {
 			return nil, fmt.Errorf("kahn/temporal: the run: %w", err)
 		}
 	}
 	res, err := c.of.result(out)
+	err = withCause(err, failure)
 	if cancelled := ctx.Err(); cancelled != nil && res != nil && res.Status == kahn.RunCancelled {
 		err = fmt.Errorf("%w: %w", cancelled, err)
 	}

@@ -114,7 +114,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	last.ID = info.GetExecution().GetRunId()
 	read := r.of.converter()
 	if err := read.FromPayload(info.GetMemo().GetFields()[memoName], &last.memo); err != nil {
-		return last, fmt.Errorf("the memo: %w", err)
+		return last, fmt.Errorf("the memo: %w", undecoded(err))
 	}
 	history := r.client.GetWorkflowHistory(ctx, r.of.ID, last.ID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	began, err := history.Next()
@@ -124,7 +124,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	started := began.GetWorkflowExecutionStartedEventAttributes()
 	last.queue = started.GetTaskQueue().GetName()
 	if err := read.FromPayloads(started.GetInput(), &last.in); err != nil {
-		return last, fmt.Errorf("the input: %w", err)
+		return last, fmt.Errorf("the input: %w", undecoded(err))
 	}
 	if err := r.client.GetWorkflow(ctx, r.of.ID, last.ID).Get(ctx, &last.out); err != nil {
 		if err := outputOf(err, &last.out); err != nil {
@@ -145,7 +145,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {
-		return next, &refusal{e.out.Error, ErrTooLarge}
+		return next, &refusal{text: e.out.Error, err: ErrTooLarge}
 	}
 	next.Inputs, next.Fired, next.Beats, next.Adopting, next.Snapshot, next.Redriving, next.Continued = nil, nil, nil, nil, &e.out.Snapshot, what, e.in.Continued+1
 	next.Earlier = append(next.Earlier, e.execution)

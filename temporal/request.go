@@ -157,39 +157,69 @@ var refusals = []struct {
 	{"signal conflict", kahn.ErrSignalConflict}, {"unknown node", kahn.ErrUnknownNode}, {"transition", kahn.ErrTransition},
 	{"bad value", kahn.ErrBadValue}, {"too large", ErrTooLarge},
 	{"unknown plan", ErrUnknownPlan}, {"graph changed", kahn.ErrGraphChanged}, {"missing input", kahn.ErrMissingInput},
+	{"unknown input", kahn.ErrUnknownInput}, {"bad option", kahn.ErrBadOption}, {"at rest", kahn.ErrAtRest},
+}
+
+// otherRefusal is the type of a refusal with another error.
+const otherRefusal = "refused"
+
+// refusalOf returns the type of the refusal with an error, and the error that it matches in the process that has sent the request, or nil.
+func refusalOf(err error) (name string, matches error) {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.name, r.err
+		}
+	}
+	return otherRefusal, nil
 }
 
 func encodeRefusal(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, r := range refusals {
-		if errors.Is(err, r.err) {
-			return sdk.NewNonRetryableApplicationError(err.Error(), r.name, nil)
-		}
-	}
-	return sdk.NewNonRetryableApplicationError(err.Error(), "", nil)
+	name, _ := refusalOf(err)
+	return sdk.NewNonRetryableApplicationError(err.Error(), name, nil)
 }
 
-// decodeRefusal is the reverse of encodeRefusal. It returns any other error unchanged.
+// refuse returns the failure of a run that cannot begin on any worker. Its cause has the type of a refusal.
+func refuse(err error) error {
+	o := sdk.ApplicationErrorOptions{NonRetryable: true}
+	if name, matches := refusalOf(err); matches != nil {
+		o.Cause = sdk.NewNonRetryableApplicationError(matches.Error(), name, nil)
+	}
+	return sdk.NewApplicationErrorWithOptions(err.Error(), refusedRun, o)
+}
+
+// decodeRefusal is the reverse of encodeRefusal and of refuse. It returns any other error unchanged.
 func decodeRefusal(err error) error {
-	var failure *sdk.ApplicationError
-	if !errors.As(err, &failure) {
+	var outer *sdk.ApplicationError
+	if !errors.As(err, &outer) {
+		return err
+	}
+	failure := outer
+	if outer.Type() == refusedRun && !errors.As(outer.Unwrap(), &failure) {
 		return err
 	}
 	for _, r := range refusals {
 		if failure.Type() == r.name {
-			return &refusal{failure.Message(), r.err}
+			return &refusal{outer.Message(), r.err, outer}
 		}
 	}
 	return err
 }
 
-// refusal is the error of a request that the run has refused.
+// refusal is the error of a request that the run has refused. It unwraps to the sentinel error, and to the SDK's error, which has the type.
 type refusal struct {
 	text string
 	err  error
+	of   *sdk.ApplicationError // nil if this process has refused the request
 }
 
 func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.err }
+
+func (r *refusal) Unwrap() []error {
+	if r.of == nil {
+		return []error{r.err}
+	}
+	return []error{r.err, r.of}
+}

@@ -60,7 +60,7 @@ type output struct {
 
 // The types of the workflow's failures.
 const (
-	failedRun  = "kahn.RunFailed"  // the run failed; the failure's details are the output
+	failedRun  = "kahn.RunFailed"  // the run failed; the failure's details are the output, and its cause is what failed first, see causeOf
 	refusedRun = "kahn.RunRefused" // the run did not begin
 )
 
@@ -182,11 +182,6 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 // nothing.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
-}
-
-// refuse returns the failure of a run that cannot begin on any worker.
-func refuse(err error) error {
-	return sdk.NewNonRetryableApplicationError(err.Error(), refusedRun, nil)
 }
 
 // options returns the options of the Coordinator.
@@ -570,5 +565,5 @@ func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*outpu
 	case kahn.RunCancelled:
 		return nil, sdk.NewCanceledError(*out)
 	}
-	return nil, sdk.NewApplicationErrorWithOptions(err.Error(), failedRun, sdk.ApplicationErrorOptions{NonRetryable: true, Details: []any{*out}})
+	return nil, sdk.NewApplicationErrorWithOptions(err.Error(), failedRun, sdk.ApplicationErrorOptions{NonRetryable: true, Cause: causeOf(err), Details: []any{*out}})
 }
