@@ -165,7 +165,8 @@ type parentContext struct {
 	fire func() // cancels the live context, which then copies the Err and the Cause of this parent
 }
 
-// never is the Done channel of each parentContext. It is never closed: a parentContext announces its end only to the function given to AfterFunc.
+// The variable `never` is the Done channel of each parentContext. It is never closed: a parentContext announces its end only to the function given to
+// AfterFunc.
 var never = make(chan struct{})
 
 func (p *parentContext) Done() <-chan struct{} { return never }
@@ -177,7 +178,8 @@ func (p *parentContext) Err() error {
 	return nil
 }
 
-// AfterFunc is called by package context to register a child of a foreign context. A parentContext has only one child.
+// AfterFunc registers the child of the parentContext: package context calls this method of a parent that another package implements. A parentContext
+// has only one child.
 func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	p.fire = f
 	return func() bool { return false }
@@ -214,9 +216,10 @@ func (a *keyAsked) Value(key any) any {
 
 func (a *keyAsked) Err() error { return context.Canceled }
 
-// make makes the context with the values of base, which may be a parentContext.
+// The method `make` makes the context with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	// A base that is no parentContext but may end comes from a function of Around, or from a run that was stopped before it began.
+	// A base that is no parentContext but may end comes from a function of Around, or from a run that was stopped before it began. The end of such a
+	// base must not end the context.
 	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil {
 		base = context.WithoutCancel(base)
 	}
@@ -238,8 +241,8 @@ func (c *liveContext) end(cause *stopCause) {
 // (context.Canceled or context.DeadlineExceeded).
 type stopCause struct{ err, is error }
 
-// value looks up key in a context that is derived from base and has ended with the cause c. context.Cause
-// looks up a private key of package context, so this method answers that key, too.
+// The method `value` looks up key in a context that is derived from base and has ended with the cause c. context.Cause looks up a private key of
+// package context, so this method answers that key, too.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)

@@ -95,8 +95,8 @@ const defaultLeaseTime = 30 * time.Second
 // made of the host's name, the process, the boot of the machine, and a random part.
 //
 // The time is the duration of the lease. The run renews the lease after a third of the time. If the lease expires because the store cannot be
-// reached, the run is left. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is
-// a store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
+// reached, the run is left. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is from
+// package store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// stream is the response to one request. All its methods run on the request's goroutine. A feed reads the source on another goroutine.
+// The type `stream` is the response to one request. All its methods run on the request's goroutine. A feed reads the source on another goroutine.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
@@ -25,7 +25,7 @@ type stream struct {
 // resumption is the interval at which a stream calls Find for the run that continues a suspended run.
 const resumption = time.Second
 
-// stream responds with the events after a cursor, until the run has ended or the client is gone.
+// The method `stream` responds with the events after a cursor, until the run has ended or the client is gone.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	s := &stream{h: h, w: w, r: r, rc: http.NewResponseController(w), last: after}
 	header := w.Header()
@@ -68,8 +68,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source. It returns nil if the source ends without an error. It does not send an error to the client: the client
-// reconnects, and then gets the events that are still missing, or an error response.
+// The method `follow` writes the events of a source. It returns nil if the source ends without an error. It does not send an error to the client: the
+// client reconnects, and then gets the events that are still missing, or an error response.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -105,7 +105,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// resumed calls Find until the result has new events or is not suspended, and returns this result.
+// The method `resumed` calls Find until the result has new events or is not suspended, and returns this result.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -129,8 +129,8 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// contain turns a panic of a source, or of the encoding of a value, into an error, and logs it. The client only sees that its stream ends.
-// Callers defer contain.
+// The function `contain` logs a panic of a source, or of the encoding of a value, and sets *err to an error with the value of the panic. The client
+// only sees that its stream ends. Callers defer contain.
 func contain(err *error) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("sse: panic while events are read: %v", v)
@@ -138,7 +138,7 @@ func contain(err *error) {
 	}
 }
 
-// frame returns an event in the form in which it is sent. Only Redact uses r.
+// The method `frame` returns an event in the form in which it is sent. Only Redact uses r.
 func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	data := h.render(r, e)
 	if data == nil {
@@ -159,13 +159,13 @@ func (s *stream) sendHeartbeat(src Source) error {
 	return s.send([]byte(":\n"))
 }
 
-// deadline sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
+// The method `deadline` sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// send writes frames in one write, flushes them, and then removes the deadline, because HTTP/2 resets a stream at its deadline even if nothing is
-// being written. This also removes a deadline that the server has set.
+// The method `send` writes frames in one write, flushes them, and then removes the deadline, because HTTP/2 resets a stream at its deadline even if
+// nothing is being written. This also removes a deadline that the server has set.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
@@ -183,7 +183,8 @@ func (s *stream) send(frames []byte) error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// render returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld or cannot be encoded.
+// The method `render` returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld or cannot be
+// encoded.
 func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)

@@ -18,8 +18,8 @@ import (
 // awaiting run, directly or through others. If two concurrent commits would together close a cycle, the store judges one after the other, and finds
 // the cycle when it judges the second one. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
 //
-// The answer removes the await from the store. If the awaiting node or its run ends before the answer, the store keeps the await, and the
-// process that performs the run withdraws it. The store posts no answer to an awaiting run that has ended.
+// The answer removes the await from the store. If the awaiting node or its run ends before the answer, the store keeps the await until the process
+// that performs the run withdraws it: by a commit with an [Await] whose Run is "". The store posts no answer to an awaiting run that has ended.
 type Awaiter interface {
 	Inbox
 	// LoadAwaits returns the unanswered awaits of a run's nodes, sorted by node. The error matches ErrUnknownRun if the run is not stored.

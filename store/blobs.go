@@ -150,11 +150,11 @@ const (
 	hidden
 )
 
-// showsReferences reports whether the Codec writes references to contents in the clear. To find out, it encodes a reference, once.
+// showsReferences reports whether references to contents can be found in the output of the Codec. To find out, it encodes a reference, once.
 func (b *Blobs) showsReferences() bool {
 	if b.shows.Load() == unknown {
 		c := b.Codec
-		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // a Blobs keeps references in the clear, and would put the test into its store
+		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // a Blobs does not hide references, but might put the test value into its store
 			c = outer.Codec
 		}
 		state, test := hidden, blobKey(nil)

@@ -53,8 +53,8 @@ func inner(c Codec) Codec {
 
 // The function `wrapped` reads an object that a codec of this package has written. Such an object has exactly the member that "mark" names and the
 // given members, all of them texts. For any other data the result "texts" is nil. The result "looks" says whether data has the member that "mark"
-// names. If a value of the host has this member, a codec must not write the value unchanged, since a reader would take it for an object that the
-// codec made.
+// names. If a value of the host has this member, a codec must not write the value unchanged: a reader would mistake the value for an object that the
+// codec has made.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

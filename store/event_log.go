@@ -43,7 +43,7 @@ func OpenEvents(ctx context.Context, s EventStore, run string) (*EventLog, error
 	return l, nil
 }
 
-// load asks the store.
+// The method `load` asks the store for events.
 func (l *EventLog) load(ctx context.Context, after uint64, most int) (EventPage, error) {
 	page, err := l.store.LoadEvents(ctx, l.run, after, most)
 	if err != nil {
@@ -106,8 +106,8 @@ func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Eve
 	}
 }
 
-// follow yields the events that are stored, and waits for more if there are none. The result "goesOn" is false if the reader stops. The result
-// "ended" is true if there will be no more events.
+// The method `follow` yields the events that are stored, and waits for more if there are none. The result "goesOn" is false if the reader stops. The
+// result "ended" is true if there will be no more events.
 func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.Event, error) bool) (goesOn, ended bool, err error) {
 	if ctx.Err() != nil {
 		return true, false, context.Cause(ctx)

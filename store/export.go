@@ -107,7 +107,7 @@ func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	return stored.ID, nil
 }
 
-// decode decodes one JSON value. It returns an error if the value has an unknown member, or if anything follows the value.
+// The function `decode` decodes one JSON value. It returns an error if the value has an unknown member, or if anything follows the value.
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

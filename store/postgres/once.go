@@ -28,10 +28,10 @@ type Step interface {
 // If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before or while f runs, f
 // has no effect, and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
-// While f runs, only other calls for the same step, in any process, wait for the transaction. If a process is stopped within f, the
-// server's idle_in_transaction_session_timeout bounds how long they wait. Once holds a connection of the pool while f runs. If calls of
-// Once hold all connections for longer than the leases last, all runs of the process lose their leases. So MaxConns of the pool must be
-// greater than the number of concurrent calls of Once; pgxpool's default is the greater of 4 and the number of CPUs.
+// While f runs, only other calls for the same step, in any process, wait for the transaction. If a process is stopped within f, the server's
+// idle_in_transaction_session_timeout limits how long these calls wait. Once holds a connection of the pool while f runs. If calls of Once hold all
+// connections for longer than the leases last, all runs of the process lose their leases. So MaxConns of the pool must be greater than the number of
+// concurrent calls of Once; pgxpool's default is the greater of 4 and the number of CPUs.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T, error)) (result T, err error) {
 	if err := s.check(ctx); err != nil {
 		return result, about("once", step.RunID(), err)

@@ -23,9 +23,9 @@ const maxStatement = 2 * maxBatchBytes
 // maxPart is how many rows a part of a commit may have.
 const maxPart = 5000
 
-// The method `begins` returns the options of a transaction of several statements. The transaction begins in one round trip with a setting that bounds
-// its pauses: if this process is stopped between two statements, the server ends the transaction, and with it its locks, after the time that a
-// statement may take.
+// The method `begins` returns the options of a transaction of several statements. The query that begins the transaction also limits the pauses of the
+// transaction: if this process is stopped between two statements, the server ends the transaction after the time that a statement may take. This
+// releases the locks of the transaction.
 func (s *Store) begins() pgx.TxOptions {
 	return pgx.TxOptions{BeginQuery: fmt.Sprintf("BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1)}
 }
