@@ -91,7 +91,7 @@ func (t Types) check() error {
 // itself.
 const maxValueDepth = 1000
 
-// The map `leaves` contains the built-in types whose own JSON form can be decoded without loss.
+// The map `leaves` contains the built-in types, by the names under which their values are written.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -123,8 +123,8 @@ type types struct {
 	index *typeIndex
 }
 
-// typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. names is filled on the
-// first lookup.
+// typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. The first lookup fills
+// the map names.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string
@@ -219,8 +219,8 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// The method `form` returns the JSON form of a value, as a value for package json. The form includes the name of the type, except for the types
-// that JSON syntax itself implies, such as string.
+// The method `form` returns what package json must encode to get the JSON form of a value. The form includes the name of the type, except for
+// the types that JSON syntax itself implies, such as string.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -419,7 +419,7 @@ func (t types) Decode(data json.RawMessage) (any, error) {
 	return t.value(data, 0)
 }
 
-// The method `value` is the reverse of the method `form`: it decodes a form.
+// The method `value` is the reverse of the method `form`: it decodes a value from its JSON form.
 func (t types) value(data json.RawMessage, depth int) (any, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
@@ -606,8 +606,9 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error gets
-// the form that a store would contain, and so does a value that has no JSON form, such as NaN.
+// plainValue encodes a value for display. If the host has its own codec, which may hide values, plainValue uses this codec.
+// Otherwise a value becomes plain JSON, but an error, or a value that has no JSON form, such as NaN, gets the form that a
+// store would contain.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

@@ -71,8 +71,8 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition takes for an output, as the field Route of a [machine.Outcome]. matched reports whether a branch
-// matched. A node without branches always matches. The BranchLabels method of an output is user code and may panic.
+// Route returns the branches that a condition takes for an output, as the field Route of a [machine.Outcome]. matched is true if the condition
+// takes a branch, such as "default", or has no branches. The BranchLabels method of an output is user code and may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
@@ -243,11 +243,11 @@ var (
 
 // router matches labels against the labelled out-edges of one condition. It is part of the plan and immutable.
 type router struct {
-	labels   []string         // the distinct labels of the out-edges, in order of declaration; a label id is an index
+	labels   []string         // the distinct labels of the out-edges, in order of declaration; the id of a label is its index
 	byLabel  map[string]int32 // the label ids, for exact matches
 	aliases  map[string]bool  // the alias classes of this kind of node
 	fallback int32            // the id of "default", or -1
-	ids      []int32          // 0, 1, 2, ...: a route with one label is a sub-slice, which needs no allocation
+	ids      []int32          // 0, 1, 2, ...: a route with one label is a sub-slice of ids, which needs no allocation
 }
 
 func newRouter(gate bool) *router {
@@ -449,11 +449,11 @@ type evaluator = interface {
 // Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and several runs may evaluate it at once.
 //
 // An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check, and reports
-// its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard
-// is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression can see, and an
-// error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not call
-// ancestor for this node. Compile may then warn that nothing uses the answer of the node. input returns nil for the name of a root input that a run
-// can have, and an error that matches [ErrUnknownInput] for an undeclared name.
+// its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard is
+// a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the expression can see,
+// and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not
+// call ancestor for this node. If it does not, Compile may warn that nothing uses the answer of the node. The function input returns nil for the
+// name of a root input that a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
 	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] determines whether the value lets the node run. The View
 	// belongs to the expression's node and shows only the node's ancestors. The context has the values of the run's context and a deadline of one
@@ -695,8 +695,8 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy determines what happens to a node whose guard fails to decide. By default the node runs if its guard is a text. It fails if its guard
-// is a Go function, since a defect of the function must not let the node run. Under every policy the error of the guard is in the log, in
+// GuardPolicy determines what happens to a node whose guard fails to decide. By default a node whose guard is a text runs, and a node whose guard
+// is a Go function fails, since a defect of the function must not let the node run. Under every policy the error of the guard is in the log, in
 // NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 

@@ -164,9 +164,10 @@ func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.P
 // Moderate sets the run's moderator, which judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a Moderation
 // and the run has no moderator, the run does not start: the error matches [ErrNoModerator].
 //
-// The function check returns nil to accept a value, and [Flag] to refuse it. If it returns any other error or panics, it could not judge the value,
-// which is then refused, too. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. The
-// function must not change the value. It gets the context of the attempt, which ends when the attempt times out, or the node or the run is stopped.
+// The function check returns nil to accept a value, and [Flag] to refuse it. If it returns any other error or panics, the value is refused, too,
+// because it could not be judged. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step.
+// The function must not change the value. It gets the context of the attempt, which ends when the attempt times out, or the node or the run is
+// stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {

@@ -19,10 +19,10 @@ import (
 // limits and gates. With the options [RunID] and [Random], two runs behave in the same way if the host passes the same options, results and
 // times in the same order.
 //
-// Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the functions of the graph, of options
-// and of codecs, and the sinks. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. Their effects occur in the
-// next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this call, so
-// use Run.Wait only on goroutines that do not call the Coordinator.
+// Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the sinks, the codec, and the functions
+// in the graph and in options. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. The effects of these methods
+// occur in the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for
+// this call, so use Run.Wait only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
@@ -99,7 +99,7 @@ func (c *Coordinator) Run() *Run { return c.run }
 
 // Next returns the next attempt that has begun. It returns each attempt once. The host then calls the attempt's step: in this process with the
 // Step, or in another process with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating] and [Step.Do].
-// ok is false if no attempt has begun.
+// ok is false if Next has returned all attempts that have begun.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -306,8 +306,9 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 // if the outcome is a failure. For an attempt that suspends, the outcome has the status [Suspended], for [machine.State.Suspend]. [Retry.Next]
 // says whether the node gets another attempt.
 //
-// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude accepts any answer, and
-// also "timeout" for a gate whose Timeout has passed. An answer that is not a choice of the gate takes no branch.
+// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude does not check the
+// answer against the [Gate]. When the Timeout of a gate has passed, pass "timeout" as the answer. An answer that is not a choice of the gate
+// takes no branch.
 func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
@@ -583,7 +584,7 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// asksFor records that the function has asked for a failed node. The receiver may be nil, because not every View has an asking.
+// asksFor records that the guard or the condition has asked for a failed node. The receiver may be nil, because not every View has an asking.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return

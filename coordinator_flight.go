@@ -12,8 +12,8 @@ import (
 
 // Snapshot returns the current state of the run with the attempts in flight. It may be called between any two calls of the Coordinator. A Coordinator
 // that resumes from it, in any process, behaves as this Coordinator would: Next does not return an attempt again, [Coordinator.Attempt] finds the
-// attempts for their results, and timeouts, limits and rates continue. So a host can load the snapshot for each message, apply the message, and store
-// the next snapshot. The methods Snapshot of [Run] and [Result] keep no attempts in flight.
+// attempt to which a result belongs, and timeouts, limits and rates continue. So a host can load the snapshot for each message, apply the message,
+// and store the next snapshot. Snapshots of [Run.Snapshot] and [Result.Snapshot] contain no attempts in flight.
 //
 // The new Coordinator must have the same graph and options. It continues at the time of the snapshot, and NewCoordinator then sets its clock to
 // `now`, like Advance. Sinks get only the events that follow. [Run.Leave] and the Warnings of the Result are not kept. The new run repeats the
@@ -50,7 +50,7 @@ type flightState struct {
 	Count       uint64      `json:"count,omitempty"`
 	Lapsed      []string    `json:"lapsed,omitempty"`
 	Requests    uint8       `json:"requests,omitempty"`
-	Abandoned   []string    `json:"abandoned,omitempty"` // the paths of nodes, see remarks
+	Abandoned   []string    `json:"abandoned,omitempty"` // the paths of nodes, see remarks.abandonedInside
 	Began       []flightRef `json:"began,omitempty"`     // see waits.began
 	Interrupted *flightRef  `json:"interrupted,omitempty"`
 	Gated       []string    `json:"gated,omitempty"` // the runs of tree.gated
@@ -145,7 +145,7 @@ const (
 	alarmCleanup alarmKind = "cleanup" // see boundWait
 )
 
-// flightKey returns a name of the run that is unique in its tree.
+// flightKey returns a name of the run. No other run in the same tree of runs has this name.
 func (r *Run) flightKey() string {
 	if r.items != nil {
 		return r.outer.path(r.within.ref) + "["
@@ -160,7 +160,7 @@ type flightTaker struct {
 	calls  map[*Run][]*Step // the attempts in flight
 	begun  map[*Step]bool
 	turns  map[*Step]int // the positions in manual.stops
-	alarms []*alarm      // the alarms that Alarms describes, in the same order
+	alarms []*alarm      // the alarms that flightState.Alarms describes, in the same order
 	others int           // the number of alarms of compensations
 }
 

@@ -133,7 +133,7 @@ func (h *manual) lands(f *flightState) *landing {
 	return x
 }
 
-// landing returns the landing of a run that is being restored with its attempts in flight, or nil.
+// While a run is being restored with its attempts in flight, the method `landing` returns the run's landing, and otherwise nil.
 func (r *Run) landing() *landing {
 	if r.manual == nil {
 		return nil
@@ -157,8 +157,8 @@ func (h *held) walk(f func(h *held)) {
 	}
 }
 
-// resumeInFlight does what resume does, for a run in which the attempts in flight continue: it computes what follows from the installed words. It
-// restores a stop without stopping nodes again, because the words already say which nodes are being stopped.
+// resumeInFlight does what resume does, for a run in which the attempts in flight continue: it rebuilds the state of the run and of its nested
+// runs from the words of the nodes. It restores a stop without stopping nodes again, because the words already say which nodes are being stopped.
 func (h *held) resumeInFlight(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -294,7 +294,7 @@ func (x *landing) sortFailures(root *Run, runs *held) {
 	})
 }
 
-// landKeys restores the buckets of the tree's keys, also the bucket of a key whose nested runs have ended.
+// landKeys restores the buckets of the keys. The tree of runs has one bucket for each key, even if the nested runs that used the key have ended.
 func (x *landing) landKeys(root *Run) {
 	if root.tree == nil || !root.st.Rated() {
 		return

@@ -137,12 +137,12 @@ func tokenText(kind string, epoch int, around []int32, attempt, again int32, pat
 type tokenParts struct {
 	kind     string
 	epoch    int
-	attempts []int32 // of the composites around the node and of the node itself, the outermost first
+	attempts []int32 // the numbers of the attempts of the composites around the node and of the node itself, the outermost first
 	again    int32
 	path     string
 }
 
-// parseToken reads a token of the run. ok is false if the text is no such token.
+// parseToken reads a token of the run. ok is false if the text is not a token of this run.
 func parseToken(token, run string) (x tokenParts, ok bool) {
 	rest, ok := strings.CutSuffix(token, "@"+run)
 	if !ok {
@@ -216,8 +216,9 @@ func (at place) undoStep() *Step {
 	return nil
 }
 
-// began reports whether an attempt with such a token has begun, as far as the run can know: it keeps no records of the nodes inside earlier attempts
-// of composites and inside earlier iterations. The caller holds the run's lock.
+// began reports whether the attempt with this token has begun. The run keeps no records of the nodes inside earlier attempts of composites and
+// inside earlier iterations; for a token of such a node, began only checks that this earlier attempt or iteration exists. The caller holds the run's
+// lock.
 func (x tokenParts) began(r *Run) bool {
 	rest := x.path
 	for depth, n := range x.attempts {
@@ -244,7 +245,7 @@ func (x tokenParts) began(r *Run) bool {
 		switch number, _ := strconv.Atoi(strings.TrimPrefix(part, "#")); {
 		case c == nil && r.st.Word(at.ref).Status().Terminal():
 			return true // an expanded node that has ended may have dropped the nodes inside
-		case c == nil: // the composite has not begun inside, or its graph is not known
+		case c == nil: // no nested run of the composite has begun, or its graph is not known
 			comp := r.extras[at.ref]
 			return comp != nil && (comp.kept != nil || comp.comp != nil && comp.comp.pause != nil && number < comp.comp.pause.next)
 		case c.items != nil:
@@ -258,7 +259,7 @@ func (x tokenParts) began(r *Run) bool {
 	return false
 }
 
-// hasBegun reports whether an attempt of the node with such a token has begun.
+// hasBegun reports whether the attempt of the node with this token has begun.
 func (at place) hasBegun(x tokenParts) bool {
 	r, n := at.run, x.attempts[len(x.attempts)-1]
 	if x.kind == kindCompensate {

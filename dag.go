@@ -33,7 +33,7 @@ const (
 // [Graph.Connect], in any order: an edge may name a node that is added later. The zero value is an empty graph.
 //
 // A Graph compiles itself when it is first executed, and keeps the [Plan] until it is changed. Several runs may use one Graph at once. Changing a
-// Graph while it is in use is a data race, as for a map. A Graph must not be copied: functions that build a Graph return a *Graph.
+// Graph while it is in use is a data race, as for a map. A Graph must not be copied, so a function that builds a Graph must return a *Graph.
 type Graph struct {
 	// Name identifies the workflow in events and errors.
 	Name string
@@ -102,7 +102,7 @@ type Defaults struct {
 	Timeout time.Duration
 }
 
-// NoTimeout as a node's Timeout overrides the Timeout of the graph's Defaults: attempts of the node are not bounded.
+// NoTimeout is the Timeout of a node whose attempts are not bounded, even if the graph's Defaults have a Timeout.
 const NoTimeout time.Duration = -1
 
 // Input declares a root input of a graph.
@@ -243,8 +243,8 @@ type Node struct {
 	// [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph or a loop, Memo is
 	// the version of all nodes inside; for a map, it is the version of each item. If Memo is empty, every run calls the step.
 	Memo string
-	// MemoName replaces the node's path in the key of its output. So nodes with the same MemoName, Memo and inputs share outputs, even in
-	// different graphs, and a renamed or moved node finds its earlier outputs.
+	// MemoName replaces the node's path in the key under which a [Memo] keeps the node's output. So nodes with the same MemoName, Memo
+	// and inputs share outputs, even in different graphs, and a renamed or moved node finds its earlier outputs.
 	MemoName string
 	// MemoKey returns a text that contains everything on which the node's output depends. The key of the output consists of this text, Memo, and
 	// MemoName or the path. Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like
@@ -279,10 +279,10 @@ type Node struct {
 	// KeyRate bounds how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
 	// KeyFrom names the value that is the node's concurrency key, instead of Key. It is the name of a parameter of the node or, if the node has no
-	// such parameter, the name of a root input. A path into the value may follow, as in "order.customer". In a map of steps, "item" and paths into
-	// it are possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails the node with
-	// [CauseContractInput]. A missing value fails the node, too. But if the name is an optional port or input, the node runs without a key. Compile
-	// reports a name for which there is no value.
+	// such parameter, the name of a root input. A path into the value may follow, as in "order.customer". In a map of steps, "item", "index" and
+	// paths into the item are possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails
+	// the node with [CauseContractInput]. A missing value fails the node, too. But if the name is an optional port or input, the node runs without
+	// a key. Compile reports a name for which there is no value.
 	KeyFrom string
 
 	// Ports declares the node's inputs. A node with ports is skipped when a required port has no value.
@@ -479,7 +479,7 @@ func (g *Graph) Add(nodes ...Node) *Graph {
 	return g
 }
 
-// Connect appends edges to the graph, after the edges that it has.
+// Connect appends edges to the graph, after the edges that the graph already has.
 func (g *Graph) Connect(edges ...Edge) *Graph {
 	g.changed()
 	g.edges = reserve(g.edges, len(edges))

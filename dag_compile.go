@@ -14,9 +14,9 @@ import (
 
 const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are int32
 
-// compile turns a graph into a plan, or reports all problems. Its time is linear in the nodes and edges, except for one sort.
-// Each step needs the results of earlier steps. First come the ids, then the edges between them, then the tiers, which number the nodes, and then
-// everything that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found problems.
+// compile turns a graph into a plan, or reports all problems. Its time is linear in the nodes and edges, except for one sort. Each step needs the
+// results of earlier steps. First come the ids, then the edges between them, then the tiers, by which the nodes are numbered, and then everything
+// that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found problems.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	return n.compiler(g, outer).compile()
 }
@@ -96,8 +96,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that the steps of compile pass on. Until the method `number` has run, a node is identified by its declaration
-// index, and afterwards by its Ref.
+// compiler holds the results that each step of compile passes to later steps. Until the method `number` has run, a node is identified by
+// its declaration index, and afterwards by its Ref.
 type compiler struct {
 	problems
 	g     *Graph
@@ -636,11 +636,12 @@ type Problem struct {
 	// Graph is empty if the problem is in the outermost graph. For a problem in the Sub of a composite it is the path of the composite: ids
 	// joined by slashes.
 	Graph string
-	// Node is the id of the node; in problems from [Mux.Check] it is the path. It is empty if an edge or the whole
-	// graph has the problem.
+	// Node is the id of the node; in problems from [Mux.Check] it is the path of the node. It is empty if an edge or
+	// the whole graph has the problem.
 	Node string
-	// Edge is the number of the edge in the Edges of its graph, counted from 1, or 0. For a cycle, it is the number of the
-	// edge that closes the cycle: of the cycle's edges, this edge has the highest number.
+	// Edge is the number of the edge in the Edges of its graph, counted from 1. Edge is 0 if the problem is not a problem
+	// of an edge. For a cycle, it is the number of the edge that closes the cycle: of the cycle's edges, this edge has the
+	// highest number.
 	Edge int
 	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
 	// several fields together have the problem. Indices in Field begin at 0.
@@ -695,7 +696,7 @@ func insideOf(id string, err error) error {
 // A report is a function that adds a problem in a field of a node.
 type report func(kind error, field, format string, args ...any)
 
-// problems collects the problems of a graph, up to a number that a person can read.
+// problems collects the problems of a graph: the first maxProblems, and the number of further problems.
 type problems struct {
 	graph string
 	list  []error
@@ -756,7 +757,7 @@ func (ps *problems) keep(err error) {
 	ps.list = append(ps.list, err)
 }
 
-// The method `inside` adds the problems of a node's sub-graph, if it has any.
+// The method `inside` adds the problems in err, the error of the sub-graph of the node with this id. If err is nil, it adds nothing.
 func (ps *problems) inside(id string, err error) {
 	if sub, ok := err.(*GraphError); ok {
 		for _, p := range sub.Problems {
@@ -778,8 +779,8 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// The method `instead` calls the function `instead` for a problem that is about to be added. If the list of problems is full, it returns an
-// empty hint and does not call choices.
+// The method `instead` returns the hint for a problem about an unknown name. It gets the text from the function `instead`. If the list of
+// problems is full, it returns an empty hint and does not call the function `choices`.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -798,7 +799,7 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 	return ps.didYouMean(written, choices)
 }
 
-// The method `didYouMean` calls the function `didYouMean` for a problem that is about to be added.
+// The method `didYouMean` returns the hint for a problem about an unknown name. It gets the text from the function `didYouMean`.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}

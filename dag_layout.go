@@ -546,8 +546,8 @@ func (c *compiler) bindPort(n *node, i int, in *inputs) {
 // A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Nested runs perform the
 // nodes inside it, see run_nested.go. The nodes inside hold slots, and the composite itself holds none.
 
-// maxNesting bounds how deep sub-graphs may be nested. No graph in practice reaches the bound, but it is low enough for the few functions that
-// recurse over the nesting.
+// maxNesting bounds how deep sub-graphs may be nested. Graphs in practice are nested less deeply, and 100 levels are few enough for the
+// functions that recurse over the nesting.
 const maxNesting = 100
 
 // The method `composite` reports whether nested runs perform the node.
@@ -562,7 +562,7 @@ func (n *node) ownStep() bool {
 // compiled once.
 type nesting struct {
 	within []*Graph              // the graphs that are being compiled: each is a sub-graph of the previous graph
-	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
+	plans  map[nestedKey]*Plan   // the plan is nil for a graph that does not compile; its problems have been reported
 	top    *force                // the settings of the outermost graph
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, without duplicates
 	seen   []compiledGraph

@@ -18,14 +18,14 @@ import (
 type templateCall struct {
 	function string
 	name     string // the first argument
-	computed bool   // whether the first argument is not a literal text; name is empty then
-	noText   bool   // whether the first argument is a literal that is not a text, such as a number
+	computed bool   // whether there is no first argument that is a literal text; if so, the field name is empty
+	noText   bool   // whether the first argument cannot be a text: a number, a bool, nil, or a word that is not the name of a function
 	data     string // if not "", this is no call: the template reads this field of its data, but templates have no data
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }
 
-// templateFunctions are the functions of templates in addition to the functions of package text/template.
+// templateFunctions are the functions that templates have in addition to the functions of package text/template.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
 	"output": none, "certain": none,
@@ -33,7 +33,8 @@ var templateFunctions = template.FuncMap{
 
 func none(...any) string { return "" }
 
-// callsIn returns the calls in a template, including calls of functions that do not exist.
+// callsIn returns the calls in a template, including calls of functions that do not exist, and the places where the template reads data that it does
+// not have.
 func callsIn(text string) ([]templateCall, error) {
 	top := parse.New("")
 	top.Mode = parse.SkipFuncCheck
@@ -48,8 +49,8 @@ func callsIn(text string) ([]templateCall, error) {
 	return calls, nil
 }
 
-// appendCalls adds the calls in a part of a template. dot is true where the template's dot has a value: in the body of {{range}}, {{with}}
-// or a template.
+// appendCalls adds the calls in a part of a template. dot is true where the template's dot has a value: in the body of a {{range}} or a
+// {{with}}, and in a template that a {{define}} defines.
 func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
@@ -217,8 +218,9 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse. It also returns the offset of the word to which the error refers. If the line
-// does not contain this word, the offset is the place of the line's first braces or, without braces, the beginning of the line.
+// describeTemplate describes an error of package text/template/parse. It also returns the offset in the text of the word to which the error refers.
+// If the line that the error names does not contain this word, it returns the offset of the first braces in this line or, without braces, of the
+// beginning of the line.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -245,8 +247,8 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// The method `within` converts an offset in a text to a position in the file. If the text is escaped in the file, it returns the position at
-// which the text begins.
+// The method `within` converts an offset in a text to a position in the file. If the file contains the text in another form, for example
+// with escapes, it returns the position at which the text begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later

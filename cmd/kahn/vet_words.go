@@ -12,7 +12,8 @@ import (
 )
 
 // A saying replaces a library's message about a text. The regular expression `said` matches the message. `says` is the replacement, in which $1
-// and $2 stand for the groups of `said`. The text that a group has matched is the place of the mistake.
+// and $2 stand for the groups of `said`. The text of the first group that is not empty is also in the template or program, at the place of the
+// mistake.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -22,8 +23,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns the replacement for a message, and the text that a group of the saying has matched. If no saying matches, the replacement is the
-// text `otherwise`, a colon and the message.
+// say returns the replacement for a message, and the text of the saying's first group that is not empty. If no saying matches, the replacement
+// is the text `otherwise`, a colon and the message.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)
@@ -87,7 +88,7 @@ var templateSayings = []saying{
 	said(`unexpected "(.*)" in `, `unexpected "$1"; `+arguments),
 }
 
-// templateError matches an error of package text/template/parse: the line in the text, and the message.
+// templateError matches an error of package text/template/parse. Its groups are the number of the line in the text, and the message.
 var templateError = regexp.MustCompile(`^template: [^:]*:(\d+): (?s:(.*))$`)
 
 // programSayings replace the messages of gojq about programs that do not compile.
@@ -99,7 +100,7 @@ var programSayings = []saying{
 	said(`label not defined: (.+)`, "there is no label $1; label $1 | sets it before the break"),
 }
 
-// programError describes an error of gojq. at is the offset of the error in the program, or -1.
+// programError describes an error of gojq. at is the offset of the error in the program, or -1 if it is not known.
 func programError(query string, err error) (message string, at int) {
 	var bad *gojq.ParseError
 	switch {
