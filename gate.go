@@ -37,10 +37,10 @@ type Gate struct {
 	// goroutine of the run. Check must not change the answer. Several goroutines may call Check at once. [Plan.Hash] does not cover Check. Default:
 	// none.
 	Check func(answer any) error `json:"-"`
-	// Schema describes an answer. It is a [Contract], or data that the graph's Schemas compiles into a Contract. The inspector's page shows the schema
-	// as a form. If an answer violates the Contract, the gate refuses the answer with a [*ContractError], as if Check had returned this error.
-	// Check is called only for an answer that conforms to the schema. If Compile cannot compile the schema, its error matches [ErrNoSchemas] or
-	// [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
+	// Schema describes an answer. It is a [Contract], or data from which the graph's field Schemas compiles a Contract. The inspector's page shows
+	// the schema as a form. If an answer violates the Contract, the gate refuses the answer with a [*ContractError], as if Check had returned this
+	// error. Check is called only for an answer that conforms to the schema. If Compile cannot compile the schema, its error matches [ErrNoSchemas]
+	// or [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
 }
 
@@ -79,7 +79,7 @@ type Decision struct {
 	// Comment is the actor's comment.
 	Comment string
 	// ID identifies the signal among the signals for the same name, so that a sender may repeat it: see [Run.Signal]. The values of signals with
-	// the same ID are compared by their JSON form, so Value must have one. If ID is empty, each signal is a new one.
+	// the same ID are compared by their JSON form, so it must be possible to encode Value as JSON. If ID is empty, each signal is a new one.
 	ID string
 }
 
@@ -172,8 +172,8 @@ func (n *node) declaredChoices() []string {
 
 // withAliases adds to labels the words that mean the same as one of them. One class of words means true, and the other class means false. If each
 // label is in one of the two classes, withAliases adds the words of both classes, since an author who writes "approved" expects that "rejected" may
-// be answered. A label in neither class may be a misspelling of the opposite word, so in that case the opposite words are not added. withAliases
-// ignores the label of a gate's timeout.
+// be answered. A label in neither class may be a misspelling of the opposite word, so in that case the opposite words are not added. If a gate
+// answers "timeout" when its Timeout has passed, withAliases ignores this label.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -319,7 +319,7 @@ func (c *compiler) checkChoices() {
 	})
 }
 
-// branchLabel is a label of the branches of a node.
+// branchLabel is the label of a branch, with the index of the node at which the branch begins.
 type branchLabel struct {
 	from  int32
 	label string
@@ -396,7 +396,7 @@ type SuspendMode uint8
 const (
 	suspendDefault SuspendMode = iota
 	SuspendDrain               // everything that does not depend on the suspended node is performed
-	SuspendStop                // nodes that have started finish, including their retries; no other node starts
+	SuspendStop                // each node that has started may finish, with its retries; no other node starts
 
 	suspendModeCount
 )
@@ -446,7 +446,7 @@ func SuspendUntil(t time.Time, state any) error {
 }
 
 // SuspendFor is [Suspend] with a deadline. If no signal has arrived by the deadline, the step is called again; [Step.Resumed] reports whether
-// there was a signal. A later signal is refused. The zero deadline means never.
+// there was a signal. A signal that arrives after the deadline is refused. The zero deadline means never.
 func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }

@@ -29,8 +29,8 @@ import (
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause. The key or the blob that the value needs may
 // arrive in the meantime. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
-// answers are sent to the store after the answer to the signal. Until then the record of the run contains the later answers, so that the next life
-// does not perform those requests again.
+// answers are sent to the store after the answer to the signal. Until the later answers are sent, the record of the run contains them, so that the
+// next life does not perform the later requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded but not yet taken
@@ -44,7 +44,7 @@ type inbox struct {
 	retry   *time.Timer           // repeats a load after a failure of the store; nil if no load has failed
 
 	aside  []store.PostedRequest // the requests that could not be read, in their order
-	unread map[uint64]error      // by the number of a request without an answer: the reason why the request could not be read
+	unread map[uint64]error      // maps the number of an unanswered request to the reason why the request could not be read
 	passes int                   // the number of successive rounds in which a request could not be read
 	again  *time.Timer           // tries the requests in aside again; nil if there are none
 	ahead  []aheadState          // the answers to requests that follow an unanswered request, in their order
@@ -79,7 +79,8 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// load loads the requests that come after the request with the given number. The caller does not hold the run's lock.
+// The method `load` returns the requests that come after the request with the given number, at most store.MaxPage of them. The caller does not hold
+// the run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -150,7 +151,7 @@ func (in *inbox) unreadable() error {
 	return err
 }
 
-// isBusy reports whether a goroutine takes requests. Until it finishes, a run at rest does not end.
+// isBusy reports whether a goroutine takes requests. Until this goroutine finishes, a run at rest does not end.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
 // close ends the watch. The caller does not hold the run's lock.
@@ -161,7 +162,7 @@ func (in *inbox) close() error {
 	return guarded(func() error { in.stop(); return nil })
 }
 
-// giveUp stops the timers that load the requests again, and that try again the requests that could not be read.
+// giveUp stops the timer in.retry, which loads the requests again, and the timer in.again, which tries the requests in in.aside again.
 func (in *inbox) giveUp() {
 	if in == nil {
 		return
@@ -555,7 +556,8 @@ func (r *Run) takeAside() {
 	}
 }
 
-// reply answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received.
+// reply answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received. If the request
+// took effect, it was answered then, and reply does nothing.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
@@ -588,9 +590,9 @@ func (d *durable) answerRequest(number uint64, err error) {
 }
 
 // PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store the
-// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The argument
-// `gate` is the path or the token of the node. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run.
-// If the Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
+// request with the method Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The argument
+// `gate` is the path or the token of the node. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the
+// run. If the Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
 // The run refuses such a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request stays
 // in the store, see [ErrUndecoded].
@@ -616,18 +618,18 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 	return q, q.Check()
 }
 
-// PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
-// without the graph. A process that has the graph begins the redrive by the rules of [Redrive]. It does so under [Runner.Serve], or in [Execute]
-// with the run's [RunID]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed, were aborted
-// or were cancelled. The argument `by` says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
+// PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the method Post of a [store.Inbox],
+// even without the graph. A process that has the graph begins the redrive by the rules of [Redrive]. It does so under [Runner.Serve], or in
+// [Execute] with the run's [RunID]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed,
+// were aborted or were cancelled. The argument `by` says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// The FindRequest of the Inbox returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see
-// [ErrHandlers]. The refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again.
-// Errors match [ErrBadValue] or [ErrBadOption].
+// The method FindRequest of the Inbox returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures,
+// see [ErrHandlers]. The refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request
+// again. Errors match [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
 	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {
@@ -663,8 +665,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns the time when a process must continue the run even if no signal arrives. If the run was left with work to do, wakeAt returns the
-// current time: see hasWork.
+// wakeAt returns the time when a process must continue the run even if no signal arrives, or the zero time if there is no such time. If the run was
+// left with work to do, wakeAt returns the current time: see hasWork.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

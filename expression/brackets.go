@@ -13,8 +13,9 @@ type bracket struct {
 
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
-// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text, or
-// braces that close two nested maps. The error names a bracket without a partner, and is nil if all brackets have partners.
+// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text or comments, and
+// it leaves "}}" unchanged where the two braces close two nested maps. The error names a bracket without a partner, and is nil if all brackets have
+// partners.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket
@@ -72,7 +73,8 @@ func endOfQuote(text string, i int) int {
 	return i
 }
 
-// endOfComment returns the offset of the last byte of the comment that begins at i, or i if there is none.
+// endOfComment returns the offset of the last byte of the comment that begins at i. If the comment does not end, the offset is beyond the text. If
+// no comment begins at i, endOfComment returns i.
 func endOfComment(text string, i int) int {
 	for begin, end := range map[string]string{"//": "\n", "/*": "*/"} {
 		if !strings.HasPrefix(text[i:], begin) {
@@ -87,7 +89,7 @@ func endOfComment(text string, i int) int {
 	return i
 }
 
-// unpairedAt returns the error for a bracket that does not close the last open bracket.
+// unpairedAt returns the error for the closing bracket at i. The bracket `last` is the last open bracket, which the bracket at i does not close.
 func unpairedAt(text string, i int, last bracket) *SyntaxError {
 	if last.text == "" {
 		return errorAt(text, i, fmt.Sprintf("%q closes nothing", text[i:i+1]))

@@ -64,7 +64,9 @@ func isStatus(n ast.Node) bool {
 	return ok && aspect.Value == "status" && isNode(m.Node)
 }
 
-// checkStatuses reports operands that are compared with a status but are not the name of a status.
+// checkStatuses is called for the two operands of a comparison. If the first is the path of a status, checkStatuses reports a second operand that
+// no status equals: a text literal that is not the name of a status, or a value that is never a text. If the second operand is a list,
+// checkStatuses judges each member of it.
 func (c *compiler) checkStatuses(status, with ast.Node) {
 	if !isStatus(status) {
 		return
@@ -101,7 +103,8 @@ func rootOf(n ast.Node) ast.Node {
 	}
 }
 
-// kindOf returns the kind of a node's value if it is always the same, or "". The caller has already compiled the parts of the node.
+// kindOf returns the kind of the value of a syntax node. If the kind is unknown or not always the same, kindOf returns "". The caller has already
+// compiled the parts of the node.
 func (c *compiler) kindOf(n ast.Node) string {
 	same := func(a, b ast.Node) string {
 		if c.kinds[a] != c.kinds[b] {
@@ -185,11 +188,11 @@ type sample struct {
 	value any
 }
 
-// samples has a value of each kind. The kind alone decides whether an operator or a function accepts a value.
+// samples has a value of each kind. An operator or a function that refuses the sample of a kind refuses all values of this kind.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
-// checkOperands reports an operator or a function that always fails. It looks at two cases: the kinds of all operands are known and do
-// not fit, or the kind of a single operand is unknown and no kind would fit.
+// checkOperands reports an operator or a function that always fails. It looks at two cases. In the first, the kinds of all operands are known and
+// do not fit. In the second, there are two operands, the kind of one is unknown, and no kind would fit.
 func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
 	values, open, known := make([]any, len(operands)), -1, ""
 	for i, operand := range operands {

@@ -17,7 +17,7 @@ import (
 // it compares with a float64, and calls methods of values. It also does not distinguish a missing path from a path to null. This file replaces
 // expr-lang's compiler and machine.
 
-// part is a compiled part of an expression.
+// A part is the compiled form of a node of the syntax tree.
 type part func(*evaluation) (any, error)
 
 type compiler struct {
@@ -381,7 +381,8 @@ func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	}, nil
 }
 
-// path translates an access: a namespace, one of its elements, and members of the element.
+// The method `path` translates a path. The path begins with a namespace such as $nodes, or with a value such as a list literal. Names or positions
+// of members follow.
 func (c *compiler) path(n ast.Node) (part, error) {
 	var members []*ast.MemberNode // outermost first
 	root := n

@@ -56,8 +56,8 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 	},
 }
 
-// compute computes with integers as long as the result is an int64, and otherwise with floating-point numbers. It returns an error if the
-// result is not a number.
+// The function `compute` uses integers if both operands and the result are of the type int64, and otherwise floating-point numbers. It returns an
+// error if the result is not a number.
 func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
 	m, okM := number(a)
 	n, okN := number(b)
@@ -198,7 +198,8 @@ func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, [
 	}
 }
 
-// The function `contains` reports whether the first argument contains the second: as part of a text, as a member of a list, or as a key of a map.
+// The function `contains` reports whether the first argument contains the second: as part of a text, as a member of a list, as a key of a map, or
+// as the name of a field of a struct.
 func contains(e *evaluation, args []any) (any, error) {
 	if s, ok := text(args[0]); ok {
 		part, ok := text(args[1])
@@ -258,7 +259,7 @@ func join(e *evaluation, args []any) (any, error) {
 
 func replace(e *evaluation, s []string) (any, error) {
 	n := strings.Count(s[0], s[1])
-	if err := e.spend(n + n*len(s[2])/16); err != nil { // the budget is spent before the memory is taken
+	if err := e.spend(n + n*len(s[2])/16); err != nil { // charged first, so that a result beyond the limit takes no memory
 		return nil, err
 	}
 	return strings.ReplaceAll(s[0], s[1], s[2]), nil

@@ -125,7 +125,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
 	}
-	if !utf8.ValidString(text) { // the parser panics on some of these texts, since it counts characters
+	if !utf8.ValidString(text) { // the parser panics on some texts that are not UTF-8
 		return nil, notUTF8(text)
 	}
 	defer func() { // a text on which the parser panics is rejected

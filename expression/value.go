@@ -45,8 +45,7 @@ func (e *evaluation) open(v any) (any, error) {
 	return decoded, nil
 }
 
-// plain follows pointers and interfaces, a bounded number of times, since a pointer may point to itself. Null becomes
-// the zero Value.
+// The function `plain` follows at most 10 pointers and interfaces, since a pointer may point to itself. Null becomes the zero Value.
 func plain(v any) reflect.Value {
 	r := reflect.ValueOf(v)
 	for range 10 {
@@ -266,7 +265,7 @@ func exact(n any) (f *big.Float, ok bool) {
 	return nil, false
 }
 
-// maxNesting bounds the depth to which values are compared, since a value may contain itself.
+// maxNesting is the largest depth of values that can be compared. There must be a limit, since a value may contain itself.
 const maxNesting = 100
 
 // equal compares two values.

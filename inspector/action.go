@@ -37,7 +37,7 @@ type (
 		// Nodes are the nodes at which the redrive begins; empty means all nodes that failed, were aborted or were cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
-		// If DespiteHandlers is set, the redrive repeats even failures that other nodes have handled, for example by a refund.
+		// If DespiteHandlers is set, the redrive also repeats nodes whose failures other nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 		// If Compensations is set, no node runs again: "repeat" repeats failed compensations, and "by_hand" says that an operator has
 		// undone the nodes' effects by hand. Then Nodes lists the nodes with these compensations; empty means all nodes whose
@@ -553,8 +553,8 @@ func (c *call) redrive() (any, error) {
 	return reply, nil
 }
 
-// redriveStored redrives an ended run of the store. If this process can perform the run, it redrives the run here. Otherwise it posts a
-// request to the store.
+// redriveStored redrives an ended run of the store. If the store is a Controller, or if this process can perform the run, it redrives the run here.
+// Otherwise it posts a request to the store.
 func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
 	perform := func() error {
 		_, err := c.goOn(s, append(slices.Clip(modes), kahn.Redrive(nil, nodes, q))...)

@@ -45,7 +45,7 @@ type faultReply struct {
 	Error *fault `json:"error"`
 }
 
-// mostChoices bounds the choices that a fault lists.
+// mostChoices is the maximum number of choices that a fault lists; it leaves out further choices.
 const mostChoices = 20
 
 // refusal is the status and the code for an error of package kahn.
@@ -86,7 +86,8 @@ func refusalOf(err error) refusal {
 	return refusal{errRefused, http.StatusConflict, "refused"}
 }
 
-// faultOf returns the fault with the status, the code and the choices for an error. The client may see the whole text of the error.
+// faultOf returns the fault with the status, the code and the choices for an error. The message of the fault is the text of the error, whatever the
+// client may see.
 func faultOf(err error) *fault {
 	var own *fault
 	if errors.As(err, &own) {

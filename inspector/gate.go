@@ -52,7 +52,7 @@ func (c *call) offered(at place, accepted []string) []string {
 	return list
 }
 
-// adjacency has the edges of plans by node, so that a list of gates reads the edges of each plan once, however many gates the plan has.
+// adjacency has the edges of plans by node, so that a call that lists gates reads the edges of each plan once, however many gates the plan has.
 type adjacency map[*kahn.Plan]*edgesByNode
 
 type edgesByNode struct{ from, to map[string][]kahn.Edge }
@@ -83,8 +83,8 @@ func (c *call) labelsOf(at place) (labels []string) {
 	return labels
 }
 
-// answerSchema returns the JSON Schema of a gate's answers. It returns nil if the gate has no schema, if the contract is Go code, or if
-// the schema is too large to be shown.
+// answerSchema returns the JSON Schema of a gate's answers. It returns nil if the gate has no schema, if the contract is Go code, or if the schema
+// is not JSON or is too large to be shown.
 func answerSchema(at place) json.RawMessage {
 	if at.plan == nil {
 		return nil

@@ -47,7 +47,7 @@ type graphEdge struct {
 	Data  bool   `json:"data,omitempty"` // the edge delivers data only
 }
 
-// mostNodes bounds the nodes of one graph in a response.
+// mostNodes is the maximum number of nodes of one graph in a response; further nodes are left out.
 const mostNodes = 20_000
 
 // The type `inside` is a graph of a run, and where in the run the graph is.
@@ -87,8 +87,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// looked has the graphs that a call has found inside composites, by path, so that a list of nodes reads the graph of each composite once, however
-// many nodes the composite has. A nil map keeps nothing.
+// looked has the graphs that a call has found inside composites, by path, so that a call that lists nodes reads the graph of each composite once,
+// however many nodes the composite has. A nil map keeps nothing.
 type looked map[string]inside
 
 // The method `look` calls the function `look`, and keeps the result.
@@ -261,7 +261,7 @@ type insideCounts struct {
 	Counts    map[string]int `json:"counts"`
 }
 
-// mostInsides bounds the number of entries in stateReply.Insides and in stateReply.Late.
+// mostInsides is the maximum number of entries in stateReply.Insides, and also in stateReply.Late; further entries are left out.
 const mostInsides = 1_000
 
 // letters has one letter for each status: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
@@ -327,7 +327,8 @@ type nodeRow struct {
 	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
 	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
 	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
-	// SlotOf is a group of the node that has no free slot. It is set only in a list, and only for a ready node of the outermost graph.
+	// SlotOf is the name of a group to which the node belongs and which has no free slot. It is set only in a list, and only for a ready node of
+	// the outermost graph.
 	SlotOf string `json:"slot_of,omitempty"`
 	Error  string `json:"error,omitempty"` // the first line of the error
 }
@@ -417,7 +418,7 @@ type previewReply struct {
 
 var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
 
-// mostPreviewed bounds the nodes that a preview lists.
+// mostPreviewed is the maximum number of nodes that a preview lists; further nodes are only counted.
 const mostPreviewed = 500
 
 // The method `unended` lists the nodes with which a stored run will continue: nodes that have begun and not ended, and nodes that are ready to begin.

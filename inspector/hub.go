@@ -214,7 +214,7 @@ type watch struct {
 	cursors map[string]cursor // the cursors of the runs that pages show
 }
 
-// cursor is a position in the events of a run. The pages that show the run know all changes up to this event.
+// cursor is a position in the events of a run. The pages that show the run know all changes up to the event with the id `event`.
 type cursor struct {
 	run   *kahn.Run
 	event uint64

@@ -101,7 +101,7 @@ type Options struct {
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger
-	// MaxStreams bounds how many pages are kept up to date at the same time; further pages poll. Zero means 100.
+	// MaxStreams is the maximum number of pages that get changes through a stream at the same time; further pages poll. Zero means 100.
 	MaxStreams int
 	// Reauthorize is the interval at which a stream calls Authorize again. Zero means 15 seconds.
 	Reauthorize time.Duration

@@ -71,7 +71,7 @@ func (c *call) leadsOf(at place, g gate) (list []lead) {
 	return list[:min(len(list), mostLeads)]
 }
 
-// mostLeads bounds the leads of a gate in a response.
+// mostLeads is the maximum number of leads of a gate in a response; further leads are left out.
 const mostLeads = 20
 
 // branchesOf returns where the labels of a condition lead. For any other node it returns nil.
