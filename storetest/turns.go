@@ -30,6 +30,7 @@ var turnChecks = []check[store.TurnStore]{
 	{"turns of one run after the other", turnsOfRuns},
 	{"turns of many keys", turnsOfMany},
 	{"a key that is full", keyFull},
+	{"redrives of a key that is full", redrivesOfFullKey},
 	{"of competing acquisitions of a key as many succeed as may", keyCompetes},
 	{"a run of another key is not acquired", otherKey},
 	{"turns under a cancelled context", turnsContext},
@@ -222,6 +223,27 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 		}
 	}
 	return nil
+}
+
+// redrivesOfFullKey: redrives that wait behind a full key do not hide the redrives of other keys, even if they fill a page.
+func redrivesOfFullKey(ctx context.Context, s store.TurnStore) error {
+	inbox, ok := s.(store.Inbox)
+	if !ok {
+		return nil
+	}
+	for _, id := range []string{"a1", "a2", "a3", "b"} {
+		n := store.NewRun{ID: id, Spec: store.Spec{Workflow: oneQueue.Workflow, Plan: oneQueue.Plan, Key: id[:1]}}
+		lease, err := begunAs(ctx, s, n)
+		if err != nil {
+			return err
+		}
+		got, err := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunFailed, Run: record("failed")})
+		if err := errors.Join(expect("the end", got, err, store.AppliedNow), s.Release(ctx, lease), postTo(ctx, inbox, id, aRedrive("1"))); err != nil {
+			return err
+		}
+	}
+	page, err := s.Due(ctx, store.DueQuery{Queues: []store.Queue{oneQueue}, Full: []string{"a"}, Limit: 1})
+	return expectDue("the redrive of a key that is not full", page, err, "b")
 }
 
 // keyFull: a key has at most as many leased runs as allowed. Another run can be acquired once one of these leases was released or has expired, or

@@ -58,7 +58,7 @@ const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHER
 // askedQuery reads the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The
 // first argument has the queues, as for partsQuery.
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
-	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
+	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) AND run_key NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
 // askedAt is the expression for the time at which an ended run with a waiting redrive is due.
 const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
@@ -121,6 +121,8 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 		return page, err
 	}
 	except, err := json.Marshal(append([]string{}, q.Except...))
+	full, failed := json.Marshal(append([]string{}, q.Full...))
+	err = errors.Join(err, failed)
 	queues := make([][2]string, len(q.Queues))
 	for i, of := range q.Queues {
 		queues[i] = [2]string{of.Workflow, of.Plan}
@@ -156,7 +158,7 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 		}
 	}
 	if err == nil {
-		err = s.read(ctx, sqlAt(askedQuery, s.now), add, string(pairs), string(except), int64(q.Limit+1))
+		err = s.read(ctx, sqlAt(askedQuery, s.now), add, string(pairs), string(except), string(full), int64(q.Limit+1))
 	}
 	if err != nil {
 		return store.DuePage{}, fmt.Errorf("list runs that are due: %w", err)
