@@ -28,7 +28,7 @@ type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
 	names      []string       // by Ref: the ids, in a separate slice because they are needed more often than the nodes
-	nodes      []*node        // by Ref: the declarations with the defaults applied; a node without changes is shared with the graph
+	nodes      []*node        // by Ref: the declarations with the defaults applied; a node that the defaults do not change is shared with the graph
 	terms      []*terms       // by edge; nil if no edge has any
 	longest    int            // the length of the longest name
 	index      index.Table    // of names
@@ -45,7 +45,7 @@ type Plan struct {
 	groups     []group          // the declared groups, followed by one for each key
 	groupIndex map[string]int32 // declared and inherited groups, by name
 
-	// contracts holds the contracts of the nodes that have any, by phase.
+	// contracts holds, for each node with a contract, its contracts by phase.
 	contracts       map[machine.Ref][phaseCount]Contract
 	answerContracts map[machine.Ref]Contract // of gates with a Schema
 	moderated       []machine.Ref            // nodes with a Moderation
@@ -461,7 +461,7 @@ type nodeExtras struct {
 	Undo                      *compensation // nil without one
 }
 
-// keySource is the source of a node's key: a parameter, a root input, or an input of an item.
+// keySource is the source of a node's key: a parameter, a root input, or the item or the index of a map.
 type keySource struct {
 	name, path           string // path leads into the value with this name; "" means the whole value
 	root, item, optional bool
@@ -537,7 +537,7 @@ func (n *node) whole() Node {
 	return to
 }
 
-// The method `own` returns the plan's own copy of a node, which the caller may change.
+// The method `own` returns a copy of a node that belongs to the plan alone. The caller may change this copy.
 func (c *compiler) own(r machine.Ref) *node {
 	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
@@ -670,7 +670,7 @@ type hasher struct {
 	out  [sha256.Size]byte
 }
 
-// The method `inputs` returns the text about the graph's inputs with a Default, for the hash of the plan.
+// The method `inputs` returns a part of the text to hash for the plan: the names and the Defaults of the graph's inputs that have a Default.
 func (w *hasher) inputs() (text []byte) {
 	for i := range w.plan.inputs {
 		if in := &w.plan.inputs[i]; in.Default != nil {
@@ -702,7 +702,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		case "GuardErrors": // hashed for every node, since the field now has the default if the node has no policy
+		case "GuardErrors": // hashed for every node: if the node has no policy, w.n.GuardErrors has the default
 			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
 			continue
 		case "Loop":

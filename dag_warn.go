@@ -99,9 +99,9 @@ func (c *compiler) warnOfOutcomes(r machine.Ref) {
 	}
 }
 
-// checkAbsences warns of a parameter that is missing whenever a branch is not taken. Each edge that delivers such a parameter delivers only
-// data. The source of the edge is on a branch, and the target of the edge is not. There is no warning if the edge has a Default, or if a port of that
-// name or a value in Node.Params exists, because the author then expects a missing value.
+// checkAbsences warns of a parameter that is missing whenever a branch is not taken. Each edge that delivers such a parameter delivers only data.
+// Each of these edges leads from a node on a branch to a node that is not on a branch. There is no warning if one of the edges has a Default, if the
+// node has a port with the name of the parameter, or if Node.Params has a value for it: the author then expects that the edges may deliver nothing.
 func (c *compiler) checkAbsences() {
 	p := c.p
 	if p.data == nil || c.isPruned {

@@ -32,7 +32,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that an author probably means by a text or a number instead of the object, such as "over" for a map
+	alone    string   // if not "", the field that is probably meant if the document has a text or a number in place of the object, such as "over" for a map
 }
 
 // read reads an object.
@@ -443,7 +443,7 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 	}
 }
 
-// durationText renders a duration without trailing zero units: "1h" where Duration.String returns "1h0m0s".
+// durationText renders a duration without trailing zero units, as "1h" where Duration.String returns "1h0m0s". It renders noDelay as "none".
 func durationText(t time.Duration) string {
 	if t == noDelay {
 		return noDelayText
@@ -505,7 +505,8 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	}
 }
 
-// readEnums reads a list of names. If alias returns values for an item, readEnums adds the values that the list lacks.
+// readEnums reads a list of names. If the function alias returns values for an item, readEnums adds each of these values that is not in the list
+// yet.
 func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {
@@ -528,7 +529,8 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 	*to = list
 }
 
-// causeAliases maps other engines' names of causes to the causes that they mean in the list of a retry, and in the list of an edge.
+// The keys of causeAliases are names of causes in other engines. In a retry, such a name means the causes in the field `retry`; in an edge, the
+// causes in the field `edge`.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
 	// A retry does not get CauseContractInput, because parameters that violate their schema would violate it in each

@@ -90,7 +90,7 @@ type decoder struct {
 	values, nodes, edges int
 	ids                  map[string]bool   // the ids of the nodes of the current graph
 	aliases              []*Problem        // uses of other engines' names
-	forms                map[string]string // earlier ids that are not ASCII, by the result of lookAlike
+	forms                map[string]string // the ids read so far in the current graph that are not ASCII, by the result of lookAlike
 	schedule             *Schedule         // the schedule of the document
 }
 
@@ -189,7 +189,7 @@ func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) 
 }
 
 // The method `document` reads the outermost object. If this object says that it is of another version, the method reports nothing else, since that
-// version may have other rules. A document that does not say its version is read by the rules of this version.
+// version may have other rules. If the object has no version, this is a problem, and the object is read by the rules of this version.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)
@@ -318,7 +318,7 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// members returns the members of an object that have the key. There may be several, since an object of the tree may contain a key
+// members returns all members of an object with this key. There may be several, since an object of the tree may contain a key
 // twice; record.read reports that.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {

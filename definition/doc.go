@@ -16,9 +16,9 @@
 // # Fields
 //
 // The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and the structs in these, in snake case. The values of enums
-// are written as names. A field that is left out has its default value; null and empty texts are errors. [Schema] lists all fields. A few names
-// differ. The texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", and a Sub is a "graph". [kahn.Edge].On is "outcome", since
-// older YAML readers take the word "on" without quotes for true.
+// are written as names. A field that is left out has its default value; null is an error, and so is an empty text. [Schema] lists all fields. A
+// few names differ. The fields WhenExpr, TestExpr and UntilExpr have the names "when", "test" and "until", and Sub has the name "graph". The
+// field On of [kahn.Edge] has the name "outcome", since older YAML readers take the word "on" without quotes for true.
 //
 // A node with an "expression" computes its output. For the kind "expression" this field is a text, for the kind "assignment" an object with
 // a text for each member. In the graph, the expression becomes the test of the node. If the node has no "join", its join is all_succeeded: a
@@ -58,7 +58,7 @@
 // Every problem is reported with its place ([Problem]); [Loader] also compiles the graph, and reports the problems of the graph with
 // their places in the document. Unknown fields, duplicate keys, values of the wrong type, invalid UTF-8 and text after the end are
 // errors. Names must be one line without control characters or changes of writing direction; ids of nodes also must not be markup or
-// __proto__. [Limits] bound size, depth and counts before memory is spent on them.
+// __proto__. A document that exceeds the [Limits] for size, depth and counts is refused before more memory is spent on it.
 //
 // A document is data: it names kinds of steps and merge strategies, which the host implements. It cannot contain Go functions.
 package definition

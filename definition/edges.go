@@ -89,8 +89,8 @@ func (d *decoder) countEdge(v *Value) {
 func edgeFrom(e *kahn.Edge) *string { return &e.From }
 func edgeTo(e *kahn.Edge) *string   { return &e.To }
 
-// afterEdges returns the field with edges from the nodes that this node follows. Encode writes edges there if that keeps
-// the order of edges; see edgesAtNodes.
+// afterEdges returns the field with edges from the nodes that this node follows. Encode writes an edge into this field
+// if this does not change the order of the edges; see edgesAtNodes.
 func afterEdges(key string) field[node] {
 	return field[node]{
 		name: key,

@@ -6,9 +6,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Encode writes a graph as a JSON document. It writes the same document for equal graphs, whatever spelling they were read from. Decoding the
-// document gives an equal graph, except for the types of values in Config, Params and Default: they get the types that [Decode] uses, for
-// example int64 for an int.
+// Encode writes a graph as a JSON document. For equal graphs it writes the same document, even if they were read from documents that spell
+// the graph in different ways. Decoding the document gives an equal graph, except for the types of values in Config, Params and Default: they
+// get the types that [Decode] uses, for example int64 for an int.
 //
 // The document has no schedule: see [Document.Encode].
 //
@@ -54,8 +54,8 @@ type encoder struct {
 	schedule *Schedule
 }
 
-// tooDeep reports whether the encoding has ended. If the current place is nested too deeply, tooDeep adds a problem and ends the
-// encoding.
+// tooDeep reports whether a problem has stopped the encoding. First it checks the current place: if this place is nested too
+// deeply, tooDeep adds a problem and stops the encoding.
 func (e *encoder) tooDeep() bool {
 	if len(e.path) > maxShown {
 		e.stop(Position{}, ErrNotData, "nested deeper than %d levels, or it contains itself", maxShown)

@@ -128,7 +128,7 @@ func (p *Problem) text() string {
 	return b.String() + p.Message
 }
 
-// Unwrap returns the kind of the problem and the error behind it.
+// Unwrap returns the Kind of the problem and, if it is not nil, its Err.
 func (p *Problem) Unwrap() []error {
 	if p.Err == nil {
 		return []error{p.Kind}

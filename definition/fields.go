@@ -20,8 +20,8 @@ type graph struct {
 // node is an object of the document that describes a node, with the edges written in it.
 type node struct {
 	kahn.Node
-	// computes is the kind of a node with an expression, otherwise "". expression is the text of the expression; the method `compute`
-	// puts this text into TestExpr.
+	// The field computes is the kind of a node with an expression, and otherwise "". The field expression is the text of the
+	// expression; the method `compute` puts this text into TestExpr.
 	computes, expression string
 
 	after    []kahn.Edge
@@ -29,7 +29,7 @@ type node struct {
 	branches []kahn.Edge
 }
 
-// The objects of a document. init fills them, since they refer to one another.
+// The objects of a document. The function init fills these variables, since they refer to one another.
 var (
 	documentRecord   record[graph] // the outermost graph
 	graphRecord      record[graph]
