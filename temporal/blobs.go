@@ -20,7 +20,7 @@ import (
 const (
 	// inlineBytes is the length of JSON above which a value, a call, a reply or a packed snapshot is stored as a blob.
 	inlineBytes = 32 << 10
-	// cacheBytes bounds the blobs that a worker keeps in memory.
+	// cacheBytes is the most bytes of blobs that a worker keeps in memory.
 	cacheBytes = 64 << 20
 	// workflowPatience is how long a workflow task repeats a failing call of the BlobStore. After that time Temporal repeats the whole task.
 	workflowPatience = 3 * time.Second
@@ -29,8 +29,8 @@ const (
 // errBlobs is matched by errors of the BlobStore itself. Such an error says nothing about the value.
 var errBlobs = errors.New("the BlobStore")
 
-// texts encodes and decodes what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If there is a
-// BlobStore, texts stores long JSON there, and gives Temporal only a reference.
+// The type texts encodes and decodes what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If
+// there is a BlobStore, the methods store long JSON there, and give Temporal only a reference.
 type texts struct {
 	kahn.Codec            // writes and reads values
 	whole      kahn.Codec // writes and reads a json.RawMessage, unchanged
@@ -51,7 +51,8 @@ func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) te
 	}
 }
 
-// write returns the text itself or, if a BlobStore has to store it, a reference to it.
+// write returns the text itself. But if the text is long and there is a BlobStore, write stores the text there, and returns a
+// reference to it.
 func (t texts) write(text json.RawMessage) (json.RawMessage, error) { return t.whole.Encode(text) }
 
 // read is the reverse of write.
@@ -102,7 +103,8 @@ type kept struct {
 	put  time.Time // when the cache has put the blob into the BlobStore
 }
 
-// putAgain is the time after which a cache puts a blob again. PruneBlobs keeps a blob that was put recently, since a run may be about to refer to it.
+// putAgain is the time after which a cache puts a blob again. PruneBlobs keeps a blob that was put recently, even if no history refers to it yet. So
+// the cache must not skip the puts of a blob for longer than this.
 const putAgain = 10 * time.Minute
 
 // Put implements [store.BlobStore].
@@ -143,7 +145,8 @@ func (c *cache) find(key string) kept {
 	return kept{}
 }
 
-// keep remembers a blob. The parameter "put" is the time at which the cache has put it, or zero.
+// keep remembers a blob. The parameter "put" is the time at which the cache has put the blob into the BlobStore, or zero if the
+// cache has only read the blob.
 func (c *cache) keep(key string, data []byte, put time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,9 +170,9 @@ func (c *cache) keep(key string, data []byte, put time.Time) {
 	}
 }
 
-// watched returns the texts of a workflow. A replay reads the same blobs, since a key determines its blob. But a replay cannot repeat an
-// error of the BlobStore, since the history does not record it. So the texts store such an error in *note, the workflow then fails its
-// task, and Temporal repeats the task.
+// watched returns the value of type texts with which a workflow reads and writes. A replay reads the same blobs, since a key determines
+// its blob. But a replay cannot repeat an error of the BlobStore, since the history does not record it. So the methods of this value
+// store such an error in *note. The workflow then fails its task, and Temporal repeats the task.
 func (h *host) watched(ctx workflow.Context, note *error) texts {
 	if h.Blobs == nil {
 		return h.texts

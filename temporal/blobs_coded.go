@@ -18,12 +18,12 @@ type coded struct {
 	dc converter.DataConverter
 }
 
-// codedPrefix begins a blob that is a payload of the data converter.
+// codedPrefix is the beginning of each blob that is a payload of the data converter.
 var codedPrefix = []byte("\x00kahn/temporal payload\x00")
 
-// CodedBlobs returns a BlobStore that passes the blobs through a data converter, as workers and clients with a DataConverter do. A program needs it to
-// read such blobs itself, for example with kahn.FileRef.Restore. The BlobStore also reads blobs that were stored without a data converter. If dc is
-// nil, CodedBlobs returns the given BlobStore.
+// CodedBlobs returns a BlobStore that passes the blobs through a data converter, as workers and clients with a DataConverter do. A program needs this
+// BlobStore to read the blobs of such a worker itself, for example with kahn.FileRef.Restore. The BlobStore also reads blobs that were stored without
+// a data converter. If dc is nil, CodedBlobs returns the given BlobStore.
 func CodedBlobs(blobs store.BlobStore, dc converter.DataConverter) store.BlobStore {
 	if _, is := blobs.(coded); is || dc == nil {
 		return blobs

@@ -44,10 +44,10 @@ const (
 	leastGrace   = time.Hour // more than putAgain
 )
 
-// PruneBlobs removes the blobs to which no history of a workflow refers, directly or through another blob, unless they were put less than
-// Grace ago. It may be called while runs are performed. Temporal keeps the histories of ended workflows for the retention period of the namespace, and
-// until then their blobs stay. PruneBlobs reads all histories and all blobs to which they refer. It returns the number of removed blobs. If it cannot
-// read a history or a blob, it returns an error and removes nothing.
+// PruneBlobs removes the blobs to which no history of a workflow refers, directly or through another blob, unless they were put less than Grace ago.
+// It may be called while runs are performed. Temporal keeps the history of an ended workflow for the retention period of the namespace, and
+// PruneBlobs keeps the blobs to which this history refers. PruneBlobs reads all histories and all blobs to which they refer. It returns the number of
+// removed blobs. If PruneBlobs cannot read a history or a blob that still exists, it returns an error and removes nothing.
 func PruneBlobs(ctx context.Context, q BlobPrune) (removed int, err error) {
 	grace := cmp.Or(q.Grace, defaultGrace)
 	if q.Blobs == nil || len(q.Clients) == 0 || grace < leastGrace {
@@ -89,7 +89,7 @@ type marker struct {
 	used map[string]bool
 }
 
-// namespace marks the blobs to which the workflows of a namespace refer.
+// The method namespace marks the blobs to which the workflows of a namespace refer.
 func (m *marker) namespace(ctx context.Context, c client.Client, query string) error {
 	for token := []byte(nil); ; {
 		page, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query, NextPageToken: token})
@@ -109,7 +109,7 @@ func (m *marker) namespace(ctx context.Context, c client.Client, query string) e
 	}
 }
 
-// history marks the blobs to which a workflow refers.
+// The method history marks the blobs to which a workflow refers.
 func (m *marker) history(ctx context.Context, c client.Client, id, run string) error {
 	visit := proxy.VisitPayloadsOptions{SkipSearchAttributes: true, Visitor: func(_ *proxy.VisitPayloadsContext, list []*commonpb.Payload) ([]*commonpb.Payload, error) {
 		for _, p := range list {
@@ -135,7 +135,7 @@ func (m *marker) history(ctx context.Context, c client.Client, id, run string) e
 	return nil
 }
 
-// mark marks the blobs to which a text refers, and the blobs to which these refer.
+// The method mark marks the blobs to which a text refers, and the blobs to which those blobs refer.
 func (m *marker) mark(ctx context.Context, text []byte) error {
 	for todo := [][]byte{text}; len(todo) > 0; {
 		text := todo[len(todo)-1]
@@ -157,7 +157,7 @@ func (m *marker) mark(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// unpacked returns the compressed snapshots in a text, see the type packed.
+// unpacked returns the content of each compressed snapshot in a text, see the type packed.
 func unpacked(text []byte) (list [][]byte) {
 	if !bytes.Contains(text, []byte(`"gzip":"`)) {
 		return nil
@@ -184,7 +184,8 @@ func unpacked(text []byte) (list [][]byte) {
 	return list
 }
 
-// unzip returns the content of a compressed snapshot, or nothing if the text is a value of a step.
+// unzip returns the content of a compressed snapshot. It returns nothing if the text is something else, since the value of a step
+// may also have a member "gzip".
 func unzip(text string) [][]byte {
 	var packed []byte
 	if json.Unmarshal([]byte(`"`+text+`"`), &packed) != nil {

@@ -44,11 +44,11 @@ type Workflow struct {
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow, and the blobs, see
-	// Options.DataConverter. Nil means the SDK's default.
+	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow, and it encodes and
+	// decodes the blobs, see Options.DataConverter. Nil means the SDK's default.
 	DataConverter converter.DataConverter
-	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
-	// own page and Temporal's command line find runs by graph and status. The namespace must have these attributes, see
+	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. A Store, Temporal's own page
+	// and Temporal's command line use these attributes to find runs by graph and status. The namespace must have the attributes, see
 	// [RegisterSearchAttributes]; otherwise Start starts nothing and returns the error of the service.
 	SearchAttributes bool
 	// Memo is the memo of the workflow, which Temporal shows in lists. Start sets the member "kahn" itself.
@@ -149,7 +149,7 @@ func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
 }
 
-// input checks the Workflow and returns the input of the workflow.
+// The method input checks w and the inputs of the run, and returns the input of the Temporal workflow.
 func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err := check(w.Plan, true); err != nil {
 		return input{}, err
@@ -192,7 +192,8 @@ func (in input) text() []byte {
 	return data
 }
 
-// maxPayload bounds the JSON that a client gives to Temporal in one payload. Temporal refuses 2 MiB, and a payload has other parts, too.
+// maxPayload is the most bytes of JSON that a client gives to Temporal in one payload. Temporal refuses 2 MiB, and a payload has other
+// parts, too.
 const maxPayload = 2<<20 - 64<<10
 
 // tooLong returns the error for JSON of more than maxPayload bytes.
@@ -200,8 +201,8 @@ func tooLong(what, see string, size int) error {
 	return &refusal{text: fmt.Sprintf("the %s %d bytes of JSON, and Temporal takes %d: see %s", what, size, maxPayload, see), err: ErrTooLarge}
 }
 
-// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. The plan of an adopted run is the plan
-// that it has now.
+// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. If the run has adopted another version
+// of its plan, attachTo compares with that version.
 func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run, error) {
 	about, err := c.DescribeWorkflowExecution(ctx, w.ID, "")
 	if err != nil {
@@ -225,7 +226,7 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run
 	return Attach(c, w), nil
 }
 
-// texts returns the texts that write and read the values of the run.
+// The method texts returns a value of type texts that writes and reads the values of the run.
 func (w Workflow) texts() texts {
 	if w.Blobs == nil {
 		return textsIn(nil, w.Types, 0)
@@ -341,8 +342,8 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	return nil
 }
 
-// unreached translates the error of an update. If the update has found no running workflow, the result matches kahn.ErrFinished if the run has ended,
-// and kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
+// unreached translates the error of an update that has found no running workflow: the result matches kahn.ErrFinished if the run has ended, and
+// kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
 func (r *Run) unreached(ctx context.Context, err error) error {
 	var none *serviceerror.NotFound
 	if !errors.As(err, &none) {

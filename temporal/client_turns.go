@@ -9,19 +9,19 @@ import (
 // further updates. The SDK then repeats an update after pauses that grow to 10 s, and gives up after a minute.
 const maxUpdates = 5
 
-// turns bounds the updates that are in flight for each workflow.
+// The type turns limits how many updates are in flight for each workflow.
 type turns struct {
 	mu sync.Mutex
 	of map[string]*turn // by the id of the workflow
 }
 
-// turn has the updates of one workflow.
+// turn counts the updates of one workflow.
 type turn struct {
 	places chan struct{} // has an element for each update in flight
 	users  int           // how many updates are in flight or wait; guarded by turns.mu
 }
 
-// updating has the updates of this process.
+// updating limits the updates that this process sends.
 var updating turns
 
 // take waits until an update may be sent. The caller calls the result "done" when the update has ended.

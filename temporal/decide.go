@@ -67,12 +67,13 @@ var ErrImpure = errors.New("a function that must depend only on its arguments re
 
 // verified records which functions of plans a worker has called twice.
 type verified struct {
-	always bool // call every function twice at each call: in tests, and in replays of recorded histories
+	always bool // call every function twice each time: in tests, and in replays of recorded histories
 	mu     sync.Mutex
 	once   map[string]bool
 }
 
-// asks reports whether the function has to be called twice now.
+// The method asks reports whether the function has to be called twice now. If so, it returns false for later calls of the
+// function, unless v.always is set.
 func (v *verified) asks(plan, path, field string) bool {
 	if v.always {
 		return true
@@ -105,7 +106,7 @@ func withoutNumbers(path string) string {
 }
 
 // verify calls a function that was declared as pure. If this worker has not called the function before, verify calls it twice. If the results
-// differ, the workflow task fails, and Temporal records none of its results, so that no history depends on the function.
+// differ, the workflow task fails, and Temporal records none of the task's results, so that no history depends on the function.
 func (x *interpreter) verify(path, field string, call func() (any, error)) (any, error) {
 	n, _ := x.plan.At(path)
 	if isText(n, field) || !x.pure.asks(x.in.Plan.Print, path, field) {
@@ -125,7 +126,7 @@ func (x *interpreter) verify(path, field string, call func() (any, error)) (any,
 	return first.value, first.err
 }
 
-// returned is what a function returned, or says that it ended by a panic or Goexit.
+// returned says how a call of a function ended: with a value, with an error, by a panic or by Goexit.
 type returned struct {
 	value    any
 	err      error

@@ -98,7 +98,7 @@ func (r *Run) Snapshot(ctx context.Context) (*kahn.Snapshot, error) {
 	return p.open(r.of.texts())
 }
 
-// query asks an execution of the workflow, the last one if no id is given.
+// The method query sends a query to an execution of the workflow, or to the last execution if the parameter "execution" is empty.
 func (r *Run) query(ctx context.Context, execution, name string, answer any, args ...any) error {
 	value, err := r.client.QueryWorkflow(ctx, r.of.ID, execution, name, args...)
 	if err == nil {

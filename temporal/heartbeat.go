@@ -133,7 +133,7 @@ func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
 // GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
 func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 	of := pulseOf(ctx)
-	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // if Temporal itself has details, they are of a later attempt
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // details that Temporal itself has are newer, see begin
 		return p.Next.GetHeartbeatDetails(ctx, into...)
 	}
 	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)
@@ -158,7 +158,7 @@ type pulse struct {
 }
 
 // begin sets the details of the node's previous attempt, which heartbeats repeat until the step records details of its own. If Temporal itself has
-// details, these take precedence, since they are of a later attempt, which a worker has handed back.
+// details, these take precedence, since they are newer: a worker recorded them during this attempt, and then handed the attempt back.
 func (p *pulse) begin(ctx context.Context, before details) {
 	p.before, p.last = before, before
 	if p.next.HasHeartbeatDetails(ctx) {

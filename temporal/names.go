@@ -44,13 +44,13 @@ type Kind struct {
 	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
 	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. A fairness key is cut
-	// after 64 bytes. Items of a map with their own concurrency keys have no fairness key.
+	// after 64 bytes. Items whose concurrency keys come from Map.Key have no fairness key.
 	FairByKey bool
-	// Workflow, if it is not nil, makes a child workflow of the host's own perform each attempt of the kind, in place of an activity: see
-	// [StepWorkflow]. The workflow of the run calls the function, also in each replay, so the result must depend only on the Step, and the function
-	// must change nothing. If two calls return different results, the workflow task fails with [ErrImpure]. An error of the function fails the node,
-	// which is not retried. Neither a Do of the nodes nor the worker's step function is called. Local and the times above must not be set. Change
-	// Workflow only when all runs that began before the change have ended.
+	// If Workflow is not nil, a child workflow of the host's own performs each attempt of the kind, in place of an activity: see [StepWorkflow]. The
+	// workflow of the run calls the function Workflow, also in each replay, so the result must depend only on the Step, and the function must change
+	// nothing. If two calls return different results, the workflow task fails with [ErrImpure]. An error of the function fails the node, which is
+	// not retried. Neither a Do of the nodes nor the worker's step function is called. Local and the times above must not be set. Change Workflow
+	// only when all runs that began before the change have ended.
 	Workflow func(*kahn.Step) (StepWorkflow, error)
 }
 
@@ -83,13 +83,13 @@ func isNamed(ctx workflow.Context) bool {
 	return true
 }
 
-// typed has the kind and the key of an attempt, from which its activity gets a type and a fairness key.
+// The type typed has the kind and the key of an attempt, from which its activity gets a type and a fairness key.
 type typed struct {
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"` // see Kind.FairByKey
 }
 
-// typed returns the kind of an attempt, and its key if FairByKey of the kind is set.
+// The method typed returns the kind of an attempt, and its key if FairByKey of the kind is set.
 func (x *interpreter) typed(s *kahn.Step) (t typed) {
 	t.Kind = s.Kind()
 	if x.Kinds[t.Kind].FairByKey {
@@ -103,7 +103,7 @@ func (x *interpreter) typed(s *kahn.Step) (t typed) {
 	return t
 }
 
-// maxFairnessKey bounds a fairness key, in bytes.
+// maxFairnessKey is the length to which a fairness key is cut, in bytes.
 const maxFairnessKey = 64
 
 // priority returns the priority of the tasks of an attempt.
@@ -134,8 +134,8 @@ func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	}
 }
 
-// activity begins the activity of an attempt. If the parameter "named" is set, the activity has the type of its kind; otherwise its type is
-// [ActivityName], as in former versions.
+// The method activity begins the activity of an attempt. If the parameter "named" is set, the activity has the type of its kind; otherwise
+// its type is [ActivityName], as in former versions.
 func (h *host) activity(ctx workflow.Context, named bool, path string, t typed, in task) workflow.Future {
 	switch {
 	case !named:

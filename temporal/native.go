@@ -18,9 +18,9 @@ import (
 //
 //	{"inputs": {"order": 17}, "settings": {"limit": 5}, "plan": {"name": "orders", "fingerprint": "…"}, "search_attributes": true}
 //
-// Without a fingerprint the run has the worker's first plan with that name. Without a name it has the worker's first plan whose workflow
-// type is the type that was started. The id of the run is the run id of its first execution. See docs/temporal.md in the repository for all
-// members.
+// Without a fingerprint, the run has the worker's first plan with that name. Without a fingerprint and a name, it has the worker's first
+// plan whose workflow type is the type that was started. The id of the run is the run id of its first execution. See docs/temporal.md in
+// the repository for all members.
 type Input struct{ input }
 
 // Input returns the input of the run's workflow. The same input may start any number of runs. Input checks it as [Start] does. The type of
@@ -106,9 +106,10 @@ func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Chil
 	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
 }
 
-// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If the run has failed, errors.As also finds an ApplicationError of the
-// SDK in the error: its message is the error of the node that has failed first, and its type and details are the step's. If ctx was cancelled and the run therefore ended as cancelled,
-// the error also is the CanceledError of the SDK. A workflow that returns this error ends as cancelled, not as failed.
+// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If the run has failed, errors.As also finds an ApplicationError
+// of the SDK in the error: its message is the error of the node that has failed first, and its type and details are the step's. If ctx was cancelled
+// and the run therefore ended as cancelled, the error also wraps the CanceledError of the SDK. A workflow that returns this error ends as cancelled,
+// not as failed.
 func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	if c.err != nil {
 		return nil, c.err

@@ -158,8 +158,8 @@ type remarked struct {
 // remarkedPrefix is the beginning of the JSON of a value of type remarked. No other result begins with it.
 var remarkedPrefix = []byte(`{"reply":`)
 
-// shortResult shortens a result that is only a value: it returns the value itself. It does not shorten an object, since an object would look like a
-// reply.
+// shortResult shortens a result that is only a value: it returns the value itself. It does not shorten a result whose value is an object, since the
+// object by itself would look like a reply.
 func shortResult(result json.RawMessage) json.RawMessage {
 	value, is := bytes.CutPrefix(result, []byte(`{"value":`))
 	if value = bytes.TrimSuffix(value, []byte("}")); is && isValue(value) && json.Valid(value) {

@@ -85,7 +85,7 @@ func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage
 		s.Path(), len(data), m.Run, packedBytes))}
 }
 
-// measure compresses the snapshot and a result.
+// measure returns the compressed sizes of the snapshot and of a result.
 func (x *interpreter) measure(data []byte) (m measurement) {
 	m = measurement{x.room.measured + x.room.since, len(data)}
 	withoutDeadlockDetection(x.ctx, func() {
@@ -110,7 +110,7 @@ func compressed(data []byte) int {
 // answerWeight returns the weight of an answer. The value counts twice, because it also becomes the output of the gate.
 func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
 
-// answered adds the weight of an answer to the room.
+// The method answered adds the weight of an answer to x.room.
 func (x *interpreter) answered(r signalRequest) { x.room.since += answerWeight(r.Gate, len(r.Value)) }
 
 // fitsAnswer returns an error if an answer does not fit into the snapshot. It changes nothing.
@@ -172,7 +172,7 @@ var lesser = []map[string]bool{
 	{"error": true, "last_error": true, "guard_error": true, "stop_error": true, "attempt_errors": true, "retried": true, "stop": true},
 }
 
-// without returns JSON without the members of the given names, at any depth.
+// The function without removes the members of the given names from JSON, at any depth.
 func without(data []byte, names map[string]bool) ([]byte, error) {
 	var value any
 	in := json.NewDecoder(bytes.NewReader(data))

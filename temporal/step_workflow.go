@@ -59,8 +59,8 @@ func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, e
 	return f
 }
 
-// describe sets the child workflow that performs an attempt, and the bytes of its arguments. The history does not record what the function returns,
-// so a replay calls it again, and describe verifies it as [interpreter.verify] does. The function gets a Step of its own, as on a worker. What it logs
+// describe sets the child workflow that performs an attempt, and the bytes of its arguments. The history does not record what the function f returns,
+// so a replay calls f again, and describe verifies f as [interpreter.verify] does. The function gets a Step of its own, as on a worker. What it logs
 // and emits through this Step is dropped, so the number of calls makes no difference.
 func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, error)) error {
 	s := a.step
@@ -192,7 +192,7 @@ func (x *interpreter) replyBy(a *attempt, child workflow.ChildWorkflowFuture) (k
 	return kahn.Reply{Value: value}, text
 }
 
-// failureBy returns the error of an attempt by a child workflow that has failed. If the run has cancelled the child, the error matches
+// failureBy returns the error of an attempt whose child workflow has failed. If the run has cancelled the child, the error matches
 // context.Canceled. If the child has returned a non-retryable error, the node is not retried.
 func failureBy(a *attempt, failed *sdk.ChildWorkflowExecutionError) error {
 	err := fmt.Errorf("kahn/temporal: workflow %q: %w", a.by.Type, failed.Unwrap())

@@ -32,12 +32,12 @@ type Store struct {
 	Blobs store.BlobStore
 	// DataConverter is the client's data converter, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
-	// Types are the workflow types that lists ask for, see Options.WorkflowType; [WorkflowName] is the type of runs that former versions started. If
-	// Types is nil, List reads all workflows of the namespace, and drops the workflows that are not runs.
+	// Types are the types of the workflows that List asks Temporal for, see Options.WorkflowType; [WorkflowName] is the type of runs that former
+	// versions started. If Types is nil, List reads all workflows of the namespace, and drops the workflows that are not runs.
 	Types []string
 	// If SearchAttributes is set, the service selects runs by their search attributes, see Workflow.SearchAttributes. With a filter for a workflow or
-	// a status, List then finds only runs that were started with search attributes. If SearchAttributes is false, the service selects by what it
-	// knows of any workflow, and List drops the runs that do not match.
+	// a status, List then finds only runs that were started with search attributes. If SearchAttributes is false, the service selects workflows only
+	// by properties that every workflow has, and List drops the runs that do not match the filter.
 	SearchAttributes bool
 }
 
@@ -49,7 +49,7 @@ var (
 	_ store.EventStore = Store{}
 )
 
-// statuses maps the statuses of workflows to the statuses of runs.
+// The map statuses has the status of a run for each status of a workflow.
 var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
 	enums.WORKFLOW_EXECUTION_STATUS_RUNNING: kahn.RunRunning, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: kahn.RunCompleted,
 	enums.WORKFLOW_EXECUTION_STATUS_FAILED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_CANCELED: kahn.RunCancelled,
@@ -67,7 +67,8 @@ func (s Store) Codec(types kahn.Types) kahn.Codec {
 	return Workflow{Types: types, Blobs: s.Blobs, DataConverter: s.DataConverter}.texts().Codec
 }
 
-// known makes an error match kahn.ErrUnknownRun if it says that a workflow does not exist.
+// The function known returns the error err. If err says that a workflow does not exist, the returned error also matches
+// kahn.ErrUnknownRun.
 func known(err error) error {
 	var none *serviceerror.NotFound
 	if errors.As(err, &none) {
@@ -200,7 +201,7 @@ func (s Store) Count(ctx context.Context, f store.Filter) ([]store.Count, error)
 	return counts, nil
 }
 
-// The methods below write records, or read records that Temporal does not have.
+// The methods below would write records, or read records that Temporal does not have. They return ErrReadOnly.
 
 // Acquire implements [store.Store].
 func (Store) Acquire(context.Context, string, string, time.Duration) (store.Lease, *store.Run, error) {

@@ -68,7 +68,7 @@ func shownStatus(w *workflowpb.WorkflowExecutionInfo) (status kahn.RunStatus, ok
 	return status, status.UnmarshalText([]byte(text)) == nil
 }
 
-// visible translates a filter into Temporal's list queries, as far as these can express it.
+// The method visible translates a filter into a list query of Temporal. The query leaves out conditions that it cannot express.
 func (s Store) visible(f store.Filter) string {
 	types := "WorkflowType NOT IN (" + literals(BatchName, ItemsName) + ")"
 	if len(s.Types) > 0 {

@@ -27,11 +27,11 @@ type Options struct {
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
 	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing. The workflow calls
-	// them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When, Test,
-	// Fallback, While and Until, and workers refuse plans with functions that [Check] names. All workers must agree on Pure, and it must not
-	// change while there are runs. The worker verifies the declaration: the first time it calls a function, it calls the function twice. In
-	// replays and in the test environment of the SDK it calls a function twice every time. The workflow task fails with [ErrImpure] if the
-	// results differ.
+	// these functions again whenever Temporal replays the history of a run. If Pure is false, the history records the result of each call of
+	// When, Test, Fallback, While and Until, and workers refuse plans with functions that [Check] names. All workers must agree on Pure, and
+	// it must not change while there are runs. The worker verifies the declaration: the first time it calls a function, it calls the
+	// function twice. In replays and in the test environment of the SDK it calls a function twice every time. The workflow task fails with
+	// [ErrImpure] if the results differ.
 	Pure bool
 	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType maps
 	// a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind itself.
@@ -47,11 +47,11 @@ type Options struct {
 	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. PruneBlobs
 	// removes the blobs that no run needs any more. If Blobs is nil, the values themselves are stored in Temporal.
 	Blobs store.BlobStore
-	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View a step sees only predecessors that have an
-	// error, and the calls of steps stay as small as their inputs.
+	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View, a step sees only predecessors that have
+	// an error, and the calls of steps stay as small as their inputs.
 	View bool
-	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer call or result fails the node, which is not retried.
-	// Zero means 1 MiB. Temporal refuses 2 MiB.
+	// MaxBytes is the most bytes of JSON that Temporal gets for one call or one result. A longer call or result fails the node, which is
+	// not retried. Zero means 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have ended. A
 	// run also does so if Temporal suggests it. This keeps histories short, since Temporal bounds their length. Zero means 1,000.
@@ -95,7 +95,7 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	own := o.Worker
 	// Temporal cancels an activity in the answer to a heartbeat, so the SDK must not hold heartbeats back for longer than their interval.
 	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
-	// The decisions of a large graph, and its snapshot, may take longer than a second.
+	// The decisions of a large graph, and its snapshot, may take longer than a second, which is the SDK's default.
 	own.DeadlockDetectionTimeout = cmp.Or(own.DeadlockDetectionTimeout, 5*time.Second)
 	own.Interceptors = append(slices.Clip(own.Interceptors), o.Interceptor())
 	stopAfter := max(own.WorkerStopTimeout, 0)
@@ -249,7 +249,7 @@ func hasAttempts(n kahn.Node) bool {
 type host struct {
 	Options
 	plans map[planID]*kahn.Plan
-	// foresights has what the worker computes for calls, by planID.short.
+	// foresights has a foresight for each plan; the keys are the results of planID.short.
 	foresights map[string]*foresight
 	cache      *cache // the cache of Options.Blobs; nil if there are no Blobs
 	// stopAfter is the time after which a stopped worker leaves its running attempts; negative for a worker that the host made.
@@ -269,7 +269,7 @@ func newHost(o Options) *host {
 	return h
 }
 
-// add adds a plan that the host performs.
+// The method add adds a plan that the host performs.
 func (h *host) add(p *kahn.Plan) {
 	id := idOf(p)
 	h.plans[id], h.foresights[id.short()] = p, &foresight{plan: p}

@@ -72,7 +72,7 @@ type interpreter struct {
 	named   bool             // see isNamed
 	texts   texts            // the host's texts; they store errors of Blobs in the field "broken", see watched
 	calling *writtenOnce     // the codec of texts
-	broken  error            // an error of Blobs, which fails the workflow task
+	broken  error            // an error that fails the workflow task, for example of Blobs, or ErrImpure
 	ctx     workflow.Context // never cancelled, so that cleanup continues after the run was cancelled
 	in      input
 	plan    *kahn.Plan
@@ -110,7 +110,7 @@ type attempt struct {
 	again  bool // the attempt runs again, because its worker was lost
 }
 
-// maxTaskBytes bounds the calls in one workflow task. A longer call gets a task of its own. Temporal refuses 4 MiB.
+// maxTaskBytes is the most bytes of calls in one workflow task. A longer call gets a task of its own. Temporal refuses 4 MiB.
 const maxTaskBytes = 2 << 20
 
 // run is the workflow.
@@ -231,7 +231,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			// Leave is called in every turn of the loop, because it does nothing for a stopped run that has not begun to undo its nodes.
+			// One call of Leave may not suffice: Leave does nothing for a stopped run that has not begun to undo its nodes. So every
+			// turn of the loop calls it.
 			x.c.Run().Leave()
 		}
 		res, err := x.c.Result()
@@ -261,7 +262,7 @@ const (
 	boundVersion  = "kahn.Bounded" // an output that does not fit into the snapshot fails its node
 )
 
-// since reports whether the execution began after a change of the workflow's code.
+// The method since reports whether the execution began after a change of the workflow's code.
 func (x *interpreter) since(change string) bool {
 	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
@@ -290,7 +291,7 @@ func (x *interpreter) listen() {
 	}
 }
 
-// mend fails the workflow task if a call of the BlobStore has failed, so that the error does not become part of the run.
+// mend fails the workflow task if x.broken is set, so that this error does not become part of the run.
 func (x *interpreter) mend() {
 	if x.broken != nil {
 		panic(fmt.Errorf("kahn/temporal: the workflow task is repeated: %w", x.broken))
@@ -332,8 +333,8 @@ func (x *interpreter) begin() {
 	}
 }
 
-// next writes the calls of the attempts that Temporal gets next: a batch, or only the first waiting attempt. It returns the number of these
-// attempts, and the bytes of their calls.
+// The method next writes the calls of the attempts that Temporal gets next: a batch, or only the first waiting attempt. It returns the
+// number of these attempts, and the bytes of their calls.
 func (x *interpreter) next() (n, size int) {
 	for {
 		if len(x.begun) == 0 {
@@ -359,8 +360,8 @@ func (x *interpreter) next() (n, size int) {
 	return n, size
 }
 
-// written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, the method drops the
-// attempt and returns false.
+// The method written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, it
+// drops the attempt and returns false.
 func (x *interpreter) written(i int) bool {
 	if x.begun[i].data != nil || x.encode(x.begun[i]) {
 		return true
@@ -370,7 +371,7 @@ func (x *interpreter) written(i int) bool {
 	return false
 }
 
-// queue takes the attempts that the Coordinator hands out, and appends them to x.begun.
+// The method queue takes the attempts that the Coordinator hands out, and appends them to x.begun.
 func (x *interpreter) queue() {
 	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
 		x.begun = append(x.begun, &attempt{step: s})
@@ -436,7 +437,7 @@ func (x *interpreter) perform(a *attempt) {
 }
 
 // The method `ended` reports the result of an attempt to the run. If the worker of the attempt is gone, the method puts the attempt in front of the
-// attempts that wait to be given to Temporal.
+// attempts that wait to be given to Temporal, unless the attempt was asked to stop or has lost too many workers.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
@@ -502,7 +503,7 @@ func (x *interpreter) forget(s *kahn.Step) {
 // must panics if err is not nil. It ignores kahn.ErrStale, which means that the run no longer waits for the result.
 func must(err error) {
 	if err != nil && !errors.Is(err, kahn.ErrStale) {
-		panic(err) // this is a bug, because there is no other error
+		panic(err) // this is a bug, because the Coordinator returns no other error here
 	}
 }
 
@@ -522,7 +523,8 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless an earlier timer is set.
+// arm sets a timer for the next time at which the run has something to do, unless a timer for this time or an earlier time is
+// set.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {
