@@ -76,8 +76,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned is like prepareKahn, but with a History of one run. If prefix is not empty, nodes have other names in the learned run than in
-// the measured runs. Then only the History's mean durations of kinds apply to the measured runs.
+// prepareLearned is like prepareKahn, but with a History that has recorded one run. If prefix is not empty, the nodes of the recorded run have other
+// names than the nodes of the measured runs. Then only the History's mean durations of kinds apply to the measured runs.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}

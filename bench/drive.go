@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// driveBudget bounds the time per node of State.Drive, as a multiple of the time of Execute.
+// checkDrive fails if State.Drive takes more than driveBudget times as long per node as Execute.
 const driveBudget = 4
 
 // driven drives a State with State.Drive. It calls no steps, and settles each begun task with the status Completed.

@@ -210,7 +210,8 @@ func additions(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// additionBudget bounds the cost that a feature adds in kahn, divided by the cost that its counterpart adds in the standard library.
+// additionBudget is the budget for a ratio: the cost that a feature adds in kahn, divided by the cost that its counterpart adds in the standard
+// library.
 const additionBudget = 1.2
 
 // checkAdditions measures the features that have a counterpart. ok is false if a ratio exceeds both additionBudget and 1.5 times the ratio

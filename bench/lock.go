@@ -86,7 +86,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 		single, double := all[0].ns(), all[1].ns()
 		simulated, ratio := "-", "-"
 		switch i {
-		case 0: // empty steps cannot be simulated: a worker yields when the lock is taken, and the other worker continues
+		case 0: // empty steps are not simulated: a worker that finds the lock taken yields, and the other worker continues
 			c.own = single
 		case 1:
 			c.fit(step, double)

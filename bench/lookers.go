@@ -23,7 +23,7 @@ const (
 	lookerLimit = 1.65
 )
 
-// gaze is a measurement of a run of 10,000 steps that lookers observe. A looker is a goroutine that asks the run for its state.
+// gaze is a measurement of a run of 10,000 steps, with or without lookers. A looker is a goroutine that asks the run for its state.
 type gaze struct {
 	took  time.Duration
 	cpu   time.Duration // the processor time of the whole process
@@ -31,8 +31,8 @@ type gaze struct {
 	nodes int64         // the number of results that Nodes yielded
 }
 
-// gazed performs the run with a number of lookers. Each calls Counts, Node and Why a hundred times per second, and Nodes once per second. The
-// first calls of Nodes are at different times within the first second.
+// gazed performs the run with a number of lookers. Each looker calls Counts, Node and Why a hundred times per second, and Nodes once per second. Each
+// looker calls Nodes for the first time at another time within the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {

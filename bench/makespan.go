@@ -17,8 +17,8 @@ type waiting struct {
 	kinds []string // the kinds of the nodes; may be nil
 }
 
-// bound returns the least possible duration of a run: the duration of the longest path. If there is a limit, a run also takes at least the total duration
-// of the steps divided by the limit.
+// The method `bound` returns the least possible duration of a run. A run takes at least as long as its longest path. If there is a limit, a run also
+// takes at least the total duration of the steps divided by the limit.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()

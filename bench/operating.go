@@ -41,8 +41,8 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures the call of Create for a run, and the time from this call to the first step of the run. One Runner serves the runs, and then five.
-// The Runners are idle, and each stands for a process.
+// latencies measures how long a call of Create takes for a run, and how much time passes from this call to the first step of the run. First one
+// Runner serves the runs, and then five. The Runners have nothing else to do, and each stands for a process.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {

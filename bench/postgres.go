@@ -96,7 +96,7 @@ func overServer(out io.Writer, list []load, rounds int) error {
 // turn holds the measurements of a load in one round: steps per second with the engine (speed) and without (floor), and statements per step.
 type turn struct{ speed, floor, statements float64 }
 
-// turn performs a load with the engine, and then writes the rows of the load's commits without the engine. It writes these rows with as many
+// turn performs a load with the engine, and then writes the rows of the load's commits without the engine. For these rows it uses about as many
 // statements as the runs have used, not counting the two statements that acquire and release each run.
 func (s *server) turn(l *load) (t turn, err error) {
 	if err := s.clear(); err != nil {
@@ -134,7 +134,8 @@ FROM unnest($3::bigint[], $4::integer[], $5::text[], $6::text[], $7::timestamptz
 	AS n(run, node, key, status, started, ended, hash, value, record) JOIN held USING (run)
 ON CONFLICT (run, node) DO UPDATE SET status = excluded.status, ended = excluded.ended, value = excluded.value, record = excluded.record RETURNING run`
 
-// rowsAlone writes the rows of commits in the given number of statements over one connection, with prepared arguments. It returns the duration.
+// rowsAlone writes the rows of commits over one connection, with about the given number of statements. The statements are made before the
+// measurement. rowsAlone returns the duration.
 func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statements int) (took time.Duration, err error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {

@@ -10,8 +10,8 @@ import (
 // budget is the limit for kahn's time on a shape, relative to the time of the hand-written executor.
 type budget struct {
 	shape    *shape
-	ratio    float64       // kahn may take at most this many times as long; 0 means that the field `extra` applies instead
-	extra    time.Duration // used if ratio is 0: kahn may take at most this much longer
+	ratio    float64       // kahn may take at most this many times as long; 0 means that the field `extra` is the budget
+	extra    time.Duration // if ratio is 0: kahn may take at most this much longer; shown, but not checked
 	measured float64       // the ratio measured on two cores of a busy machine; see the method `gate`
 	bytes    float64       // the maximum number of bytes per node; 0 means no limit
 	rivals   *shape        // the shape that the libraries get; nil means the same shape
@@ -23,8 +23,8 @@ func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 // budgets returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape get a
 // smaller shape of the same kind.
 //
-// The graphs of several nodes exceed their budgets. For the chain, the fan and the layered graph the reason is that kahn reads the clock: with a clock
-// even the hand-written executor takes more than twice as long as without one. docs/costs.md shows the profile.
+// For each graph of several nodes, kahn exceeds the budget. For the chain, the fan and the layered graph the reason is that kahn reads the clock:
+// with a clock even the hand-written executor takes more than twice as long as without one. docs/costs.md shows the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},

@@ -99,7 +99,7 @@ func scales() []scaled {
 // scaleReading is the cost per unit at one size.
 type scaleReading struct{ cpu, bytes, objects, held float64 }
 
-// at performs and measures n units.
+// The method `at` performs n units, and measures their cost per unit.
 func (x *scaled) at(n int) (r scaleReading, err error) {
 	if x.before != nil {
 		if err := x.before(n); err != nil {

@@ -90,7 +90,7 @@ func measureMemory(s *shape) (m memory, err error) {
 	return m, err
 }
 
-// heap returns the bytes of live objects.
+// The function `heap` returns how many bytes the live objects take.
 func heap() float64 {
 	runtime.GC()
 	runtime.GC() // frees garbage with finalizers that the first call has found

@@ -108,7 +108,7 @@ func build(out io.Writer, rounds int, target time.Duration) error {
 	return sprints(out, "built and run once, under a context that may end; ns altogether, medians", rounds, target, contestant.once, kahnBuilt)
 }
 
-// sprintBudget bounds kahn's time at a size, relative to errgroup and channels.
+// sprintBudget is the budget for kahn's time on a graph of n nodes, as a multiple of the time of errgroup and channels.
 type sprintBudget struct {
 	n        int
 	measured float64 // on two cores

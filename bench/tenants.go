@@ -47,8 +47,8 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf returns the median time of Due for pending runs of one workflow. For each key the store also contains five completed runs, which have had
-// their turns.
+// dueOf returns the median time of Due for pending runs of one workflow. For each key the store also contains five completed runs, each with the time
+// of its turn.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {

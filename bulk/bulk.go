@@ -1,6 +1,6 @@
 // Package bulk redrives, cancels or forks many runs of a store. A filter selects the runs. Each call handles one page of runs. It returns a report
-// about each run, and a cursor from which any process can continue. The package performs no run. The changed runs are due afterwards, and
-// [kahn.Runner.Serve] or [kahn.Execute] performs them.
+// about each run, and a cursor from which any process can continue. The package performs no run. A run that was redriven or forked is due afterwards,
+// and so is a run that is to be cancelled and that no process performs. [kahn.Runner.Serve] or [kahn.Execute] performs due runs.
 package bulk
 
 import (
@@ -74,9 +74,9 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 
 // Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and their
 // descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Each run is
-// redriven with the graph whose plan has the same hash as the run's plan or, if a trigger started the run, contains the run's plan as a part. If
-// there is no such graph, the error of the run matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants],
-// [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
+// redriven with the graph that has the name of the run's workflow and the hash of the run's plan. If a trigger started the run, the run's plan is a
+// part of a graph's plan, and the run is redriven with this graph. If no graph fits, the error of the run matches [kahn.ErrGraphChanged]. Only the
+// options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
 //
 // The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is not
 // changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if a graph does not compile, the runs cannot be listed, or ctx
@@ -122,8 +122,9 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf maps the queues of runs to the plans of the graphs. If a trigger started a run, the run's plan contains a part of the graph and has a hash
-// of its own. So a graph with triggers has several entries in the map, each with the plan of the whole graph.
+// plansOf maps the queues of runs to the plans of the graphs. A queue is the name of a workflow and the hash of a plan. If a trigger started a run,
+// the run's plan contains a part of the graph and has a hash of its own. So a graph with triggers has several entries in the map, each with the plan
+// of the whole graph.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -154,10 +155,10 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	return plans, nil
 }
 
-// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q, as a
-// [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, and performs its cleanup
-// nodes. If no process performs the run, the request makes the run due. q.ID may be empty. If it is set, Cancel may be called again with the same ID,
-// even if the first call has succeeded for some runs.
+// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q to the
+// store, which must be a [store.Inbox]. It sets the kind of the request to [store.KindCancel]. The process that performs the run then cancels it, and
+// performs its cleanup nodes. If no process performs the run, the request makes the run due. q.ID may be empty. If q.ID is set, Cancel may be called
+// again with the same q.ID, even if the first call has succeeded for some runs.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {
@@ -226,7 +227,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 	})
 }
 
-// guarded calls code of the host, and returns a panic of that code as an error.
+// guarded calls a function of the host. If the function panics, guarded returns the panic as an error.
 func guarded(f func() error) error {
 	return bounded(foreign.Contain(f, func(v any) error {
 		if err, ok := v.(error); ok {
@@ -236,8 +237,8 @@ func guarded(f func() error) error {
 	}))
 }
 
-// bounded wraps an error of the host. errors.Is and errors.As always end if they inspect the wrapper, and the wrapper's
-// method Error does not panic.
+// The function `bounded` wraps an error of the host. errors.Is and errors.As always end if they inspect the wrapper, and the wrapper's method Error
+// does not panic.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }
