@@ -280,7 +280,7 @@ func lineOf(e kahn.Event) string {
 		return "the run continues: the process that performed it has died"
 	case event.Completion:
 		if p.Memoized {
-			return completed(p) // no step was called, and the caller adds hitLine
+			return completed(p) // no step was called, and the caller adds the text that hitLine returns
 		}
 		return completed(p) + " after " + lasted(p.Duration)
 	case event.NodeEnd:
@@ -334,8 +334,8 @@ func completed(p event.Completion) string {
 	return "completed: " + strings.Join(p.Labels, ", ")
 }
 
-// The method `waited` returns a text that says how long a gate had waited when it completed with the event e. The method looks for the beginning of the
-// wait in the preceding events, for at most mostWaits gates of a request. If it does not find the beginning, it returns "".
+// The method `waited` returns a text that says how long a gate had waited when it completed with the event e. The method looks for the beginning of
+// the wait in the scanWindow events before e, for at most mostWaits gates of a request. If it does not find the beginning, it returns "".
 func (c *call) waited(e kahn.Event) string {
 	if c.waits++; c.waits > mostWaits {
 		return ""
@@ -457,8 +457,8 @@ type timelineReply struct {
 	// the time at which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
-	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if that is not known, or if the run waits, or will wait,
-	// for an answer.
+	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if there is no estimate, or if the run waits, or will
+	// wait, for an answer.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
 	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
 	// left.

@@ -84,7 +84,7 @@ type neighbour struct {
 	Edge   string      `json:"edge"` // open, taken or dead
 }
 
-// mostNeighbours bounds the edges of a node in a response, in each direction.
+// mostNeighbours is the maximum number of in-edges of a node in a response, and also of its out-edges; further edges are left out.
 const mostNeighbours = 200
 
 func (c *call) node() (any, error) {
@@ -136,7 +136,7 @@ func (c *call) node() (any, error) {
 	return reply, nil
 }
 
-// groupSlots is what a group means for its members.
+// groupSlots says how many members of a group run and may run, and whether the failure of a member stops the others.
 type groupSlots struct {
 	Name  string `json:"name"`
 	Limit int    `json:"limit,omitempty"` // how many members may run at the same time; 0: any number
@@ -164,8 +164,8 @@ func (c *call) groupSlots(names []string) (list []groupSlots) {
 	return list
 }
 
-// fullGroup returns the first group of a node that has no free slot. It returns "" if no group is known to be full. The map `full` caches, for each
-// group, whether the group has no free slot.
+// fullGroup returns the name of the first of a node's groups in which no slot is free. It returns "" if no group is known to be full. The map
+// `full` caches, for each group, whether the group has no free slot.
 func (c *call) fullGroup(id string, full map[string]bool) string {
 	plan := c.target.Plan()
 	if plan == nil {
@@ -186,7 +186,8 @@ func (c *call) fullGroup(id string, full map[string]bool) string {
 	return ""
 }
 
-// The function `running` counts the running members of a group. The result `ok` is false if a composite runs, because it may contain further members.
+// The function `running` counts the running members of a group. The result `ok` is false if a composite runs, because the composite may contain
+// further members.
 func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
 	for res := range run.Nodes() {
 		ref, known := plan.Ref(res.ID)

@@ -17,7 +17,7 @@ type longLog struct {
 	first uint64 // the id of the first event that the Runner has
 }
 
-// mostPast bounds the events that are read from the store in addition to a run's own events.
+// mostPast is a limit for withPast: if the Runner lacks at least the first mostPast events of a run, withPast reads none of them from the store.
 const mostPast = mostScanned
 
 // withPast returns the run of the request. If the Runner does not have the first events of the run, withPast adds these events from the store.

@@ -65,8 +65,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		}
 		return requested, err
 	}
-	// The run has not begun, so the request cancels the run. The posted request has made the run due, even if the run was created for a later time.
-	// So this process may be able to perform the run now.
+	// A run that has not begun accepts only one kind of request: to cancel the run. The posted request has made the run due, even if the run was
+	// created for a later time. So this process may be able to perform the run now.
 	if err = d.perform(); cannotPerform(err) {
 		return requested, nil
 	}
@@ -214,8 +214,8 @@ type requestRow struct {
 	Compensations undoMode            `json:"compensations,omitempty"`
 	Status        store.RequestStatus `json:"status"`
 	Posted        string              `json:"posted"`
-	// By names who made the request, and Comment says why. Value is the answer of a signal, and Refused says why the request was refused. All four are
-	// only for clients that may view_data.
+	// The field By is the person who made the request, Comment is this person's comment, Value is the answer of a signal, and Refused is the reason
+	// why the request was refused. These four fields are only for clients that may view_data.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Value   *value `json:"value,omitempty"`

@@ -18,7 +18,7 @@ import (
 // route is an endpoint: a row of the table that the handler, openapi.json and the tests share.
 type route struct {
 	method, path string
-	action       Action // besides View
+	action       Action // the Action that the endpoint needs besides View; "" if it needs no other
 	summary      string
 	params       []param
 	body         func() any // returns a pointer to a new variable for the decoded body of a POST

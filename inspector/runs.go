@@ -18,7 +18,7 @@ import (
 type infoReply struct {
 	Actions   []Action `json:"actions"`
 	Workflows []string `json:"workflows"` // workflows that can be started
-	Known     []string `json:"known"`     // workflows of existing runs
+	Known     []string `json:"known"`     // workflows of the Runner's runs, at most 100
 	Stored    bool     `json:"stored"`    // whether there is a store
 	Schedules bool     `json:"schedules"` // whether there is a Scheduler
 	Limits    limits   `json:"limits"`
@@ -65,7 +65,7 @@ type runRow struct {
 	Cause    string         `json:"cause,omitempty"` // why the run was stopped as a whole, such as cancel_run
 	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
 	Compensation string `json:"compensation,omitempty"`
-	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks running attempts.
+	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks the usage of running attempts.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"` // when the run first began, in whichever process
@@ -102,7 +102,8 @@ type runRow struct {
 	Error   string       `json:"error,omitempty"`  // the first line of the error that caused the first failure
 	// ErrorPath is the path of the node whose error is in Error: a failed node, or a node inside it that caused the failure.
 	ErrorPath string `json:"error_path,omitempty"`
-	// If the run was cancelled or aborted, StoppedBy names who requested this, and StopReason says why. Both are only for clients that may view_data.
+	// If the run was cancelled or aborted, StoppedBy is the person or program that requested this, and StopReason is the reason in the request.
+	// Both are only for clients that may view_data.
 	StoppedBy  string `json:"stopped_by,omitempty"`
 	StopReason string `json:"stop_reason,omitempty"`
 	First      uint64 `json:"first"` // First and Last are the ids of the first and the last event that is kept
@@ -119,7 +120,7 @@ type runRow struct {
 	CanContinue bool `json:"can_continue,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Key and Priority order the pending runs of a store; Key is only for clients that may view_data.
+	// Key and Priority determine the order in which the pending runs of a store begin. Key is only for clients that may view_data.
 	Key      string   `json:"key,omitempty"`
 	Priority int      `json:"priority,omitempty"`
 	Line     *lineRow `json:"line,omitempty"` // the place of a pending run in the line of runs that wait to begin; nil in lists of runs
@@ -127,7 +128,7 @@ type runRow struct {
 	Left bool `json:"left,omitempty"`
 }
 
-// The constant `few` bounds the lists in a row.
+// The constant `few` is the maximum length of the lists in a row.
 const few = 5
 
 // runsReply is a page of the list.
@@ -329,7 +330,7 @@ func over(run subject) bool {
 	return run.Status().Terminal()
 }
 
-// count counts the nodes of a run.
+// The method `count` sets the fields Counts, Nodes and Done of the row.
 func (row *runRow) count(run subject) {
 	row.Counts = map[string]int{}
 	for status, n := range run.Counts() {
@@ -340,7 +341,7 @@ func (row *runRow) count(run subject) {
 	}
 }
 
-// addEnd adds the failed nodes and the time of the end of a run.
+// addEnd adds the first few failed nodes of a run, and the time when its last node ended.
 func (row *runRow) addEnd(run subject) {
 	for n := range run.Nodes() {
 		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
@@ -364,8 +365,8 @@ type runningNode struct {
 	Label string `json:"label,omitempty"`
 }
 
-// If a graph has more than mostLooked nodes, addRunning does not look for a running node. Otherwise a list with large graphs would take too long,
-// since addRunning is called again for each row whenever a client reads the list.
+// If a graph has more than mostLooked nodes, addRunning does not look for a running node. Otherwise a list of runs with large graphs would take too
+// long, since addRunning is called for each row whenever a client reads the list.
 const mostLooked = 1_000
 
 // addRunning adds the first running node of a run.
@@ -462,8 +463,8 @@ type gatesReply struct {
 	// Options.Visible is set, Failed also leaves out the runs on the store's further pages.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	// Both numbers count runs that only the store has: StoredGone the runs that have lost their process, and StoredWaiting the other runs that wait
-	// for an answer.
+	// StoredGone is the number of runs that only the store has and that have lost their process. StoredWaiting is the number of other runs that
+	// only the store has and that wait for an answer.
 	StoredGone    int    `json:"stored_gone,omitempty"`
 	StoredWaiting int    `json:"stored_waiting,omitempty"`
 	Note          string `json:"note,omitempty"` // what the response lacks

@@ -33,7 +33,8 @@ const (
 	loadTime  = 30 * time.Second // how long a load may wait for the store
 )
 
-// fromStore loads a run from the store, or waits for another request that is loading it.
+// fromStore returns a run of the store. If another request is loading the run or has just loaded it, fromStore returns the result of that load.
+// Otherwise it loads the run.
 func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) {
 	s := &h.shelf
 	s.mu.Lock()
@@ -89,7 +90,7 @@ func (s *shelf) forget(id string, x *loading) {
 	}
 }
 
-// The method `changed` drops cached data of a run that an action may have changed.
+// The method `changed` drops the cached data of a run, since an action may have changed the run.
 func (h *handler) changed(id string) {
 	h.shelf.forget(id, nil)
 	h.waits.forget(id)
@@ -104,7 +105,7 @@ type loaded struct {
 // Load returns the run.
 func (l loaded) Load(context.Context, string) (*store.Run, error) { return l.run, nil }
 
-// read loads a run and decodes it.
+// The method `read` loads a run and decodes it. It also opens the events of the run, and reads the unserved queues and the run's place in the line.
 func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	s, err := h.glance(ctx, id)
 	if events, ok := h.Store.(store.EventStore); ok && err == nil {

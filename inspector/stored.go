@@ -112,11 +112,11 @@ func (c *call) listStored() (any, error) {
 	return reply, nil
 }
 
-// mostUrgent bounds the runs of storedReply.Urgent.
+// mostUrgent is the maximum number of runs in storedReply.Urgent.
 const mostUrgent = 100
 
 // The method `urgent` returns at most mostUrgent stored runs that match a filter and need an operator. If the store does not answer, it returns the
-// runs that it has found so far instead of an error, since the rest of the list is still worth showing.
+// runs that it has found so far instead of an error, since the other fields of the reply are useful without these runs.
 func (c *call) urgent(f store.Filter) (list []store.Run) {
 	needs := map[string]need{}
 	err := c.h.contain(c.r, "Store", func() error {

@@ -376,7 +376,7 @@ func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	}
 }
 
-// mostNames bounds the lists in an explanation.
+// mostNames is the maximum length of the lists in an explanation.
 const mostNames = 20
 
 func addName(y *kahn.Why, path string) {

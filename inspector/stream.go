@@ -10,7 +10,8 @@ import (
 // streamWrite is the maximum duration of a write to the client of a stream.
 const streamWrite = 10 * time.Second
 
-// stream sends changes until the client is gone or has lost the permission View.
+// The method `stream` sends changes until the client is gone, has lost the permission View, or may no longer know of the run that the request
+// names.
 func (c *call) stream() (any, error) {
 	var sees func(*kahn.Run) bool
 	if c.h.Visible != nil {

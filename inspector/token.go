@@ -20,7 +20,7 @@ const (
 // tokenGate admits clients that have the token.
 type tokenGate struct {
 	token  string
-	cookie string // the name of the cookie; it depends on the token, because all ports of a machine share their cookies
+	cookie string // the cookie's name; it depends on the token, so that handlers on two ports of a machine do not overwrite each other's cookie
 	pass   string // the cookie's value, in place of the token
 }
 

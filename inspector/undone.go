@@ -49,7 +49,8 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 }
 
-// storedTasks returns the latest runs of the store with a failed compensation, and the number of all such runs.
+// storedTasks returns the latest runs of the store with a failed compensation, and the number of all such runs. If Options.Visible is set, the
+// number counts only the returned runs.
 func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	if c.h.Store == nil {
 		return page, 0, nil
@@ -80,8 +81,8 @@ type undoneReply struct {
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
 	ByHand   bool   `json:"by_hand,omitempty"` // the node was undone by hand
-	// By names who undid the node by hand, Comment is their comment, and Error says why undoing failed. All three are only for clients that may
-	// view_data.
+	// The field By is the person who undid the node by hand, Comment is this person's comment, and Error says why undoing failed. These three
+	// fields are only for clients that may view_data.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Error   string `json:"error,omitempty"`

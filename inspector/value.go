@@ -95,7 +95,7 @@ func typeName(v any) string {
 }
 
 const (
-	mostDepth = 10_000 // maximum nesting of an encoded value, because package json needs stack for each level
+	mostDepth = 10_000 // maximum nesting of an encoded value; there is a limit, because package json needs stack for each level
 	// mostParts is the maximum number of elements, members and pointers of an encoded value. A value that needs little memory may have many parts,
 	// because JSON repeats a part for each pointer to it.
 	mostParts = 10_000_000

@@ -225,8 +225,8 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of stored runs, the gate that has waited longest first, and counts the runs that need an operator. It skips gates with a
-// posted answer.
+// addResting adds the gates of stored runs in the order in which they began to wait. It also counts the runs that need an operator. It skips gates
+// with a posted answer.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return
@@ -288,7 +288,8 @@ type storedWait struct {
 	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not applied yet
 }
 
-// addWaits adds the waits to the rows of stored runs, except to the rows of runs that cannot be loaded.
+// addWaits adds the waits to the rows of suspended and running runs that this process does not perform. It adds nothing to the rows of runs that
+// cannot be loaded.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

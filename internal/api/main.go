@@ -213,7 +213,7 @@ func (l *lister) typeName(o *types.TypeName) {
 		l.fields(name, under, map[*types.Struct]bool{})
 	case *types.Interface:
 		l.methodsOf(name, under)
-		return // methodsOf has listed its methods
+		return // methodsOf has listed the methods of the interface
 	default:
 		l.add("type %s %s", name, l.text(under))
 	}

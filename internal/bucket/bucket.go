@@ -31,7 +31,7 @@ func (r Rate) Fits() bool {
 }
 
 // Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time that is before the latest
-// time it has seen. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
+// time it has seen. At [math.MaxInt64], the last possible time, the bucket is always full, since a token that is missing then could never arrive.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
@@ -75,10 +75,10 @@ func (b *Bucket) Take() { b.level -= b.cost }
 // Put puts back a token that was taken but not needed.
 func (b *Bucket) Put() { b.level = min(b.level+b.cost, b.size) }
 
-// Contents returns the parts in the bucket and the latest time that the bucket has seen. Refill sets both, within the bucket's size.
+// Contents returns the parts in the bucket and the latest time that the bucket has seen. Refill restores both.
 func (b *Bucket) Contents() (level, at int64) { return b.level, b.at }
 
-// Refill is the reverse of Contents.
+// Refill sets the level and the time to values that Contents has returned. It limits the level to the size of the bucket.
 func (b *Bucket) Refill(level, at int64) { b.level, b.at = min(max(level, 0), b.size), at }
 
 // Full reports whether the bucket is full, like a new one.
