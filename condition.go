@@ -271,7 +271,7 @@ func (r *router) add(label string) int32 {
 }
 
 // The method `answer` renders the answer of a condition: `value` is the answer, `labels` are the labels in it, and `taken` are the branches that it
-// chose. The result is "" if it would only repeat the labels of these branches.
+// chose. The result is "" if the condition has no branches, or if the result would only repeat the labels of the branches that were chosen.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""

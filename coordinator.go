@@ -577,7 +577,7 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// misses stores an error if a guard or a condition has asked for a node that is not an ancestor.
+// misses stores an error if a guard or a condition has asked for a node that is not an ancestor, unless a trigger has pruned this node.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)
@@ -601,7 +601,7 @@ func (a *asking) reads(id string) {
 	}
 }
 
-// input returns a root input. If the run has no root input with this name, input stores an error.
+// input returns a root input. If no run of the graph can have a root input with this name, input stores an error.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
 		a.err = a.of.plan.notInput(name)
@@ -609,7 +609,8 @@ func (a *asking) input(name string) (value any, ok bool) {
 	return value, ok
 }
 
-// slip joins the stored error with err, the error of the guard or the condition itself.
+// slip joins the stored error with err, the error of the guard or the condition itself. If no error is stored, but the function has read the output
+// of a failed node and has not asked for its status or error, slip joins the error about this node instead.
 func (a *asking) slip(err error) error {
 	if failed, ok := a.unread(); ok && a.err == nil {
 		ref, _ := a.of.plan.find(failed)
@@ -693,8 +694,9 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot is called when the test of a condition has returned. If a predecessor is bad and the test has asked for no failed node, askedOrNot
-// makes the list `asked` of the condition empty, but not nil. A nil list means that it is unknown what the test asked.
+// askedOrNot is called when the test of a condition has returned. If a predecessor is bad (see [machine.Locked.Bad]) and the test has asked for
+// no failed node, askedOrNot makes the list `asked` of the condition empty, but not nil. A nil list means that it is unknown what the test
+// asked.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -546,7 +546,7 @@ func (h *held) lapseKept() {
 	}
 }
 
-// attemptsAround returns the attempts of the composites around the nodes of the run, the outermost first.
+// attemptsAround returns the numbers of the attempts of the composites around the nodes of the run, the outermost first.
 func (r *Run) attemptsAround() (numbers []int32) {
 	for c := r; c.outer != nil; c = c.outer {
 		numbers = append(numbers, c.within.attempt)

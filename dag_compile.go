@@ -28,7 +28,7 @@ func (p *Plan) compileInside(g *Graph) (*Plan, error) {
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node, which represents an item of a map and has the inputs of the map.
+// compileItem compiles a graph of one node that represents an item of a map. The graph has the inputs of the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := n.compiler(g, outer)
 	c.isItem = true
@@ -109,7 +109,7 @@ type compiler struct {
 	isItem bool            // whether the graph represents an item of a map
 
 	isPruned bool // whether the graph is pruned: it is only a part of another graph, and a trigger leads to this part
-	broken   bool // whether ids, edges or join rules have problems, so that the nodes cannot be numbered
+	broken   bool // whether the graph has a problem, such as a cycle or a duplicate id, that makes it impossible to number the nodes
 
 	names  []string         // by declaration index: the ids of the nodes
 	index  index.Table      // of names

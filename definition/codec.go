@@ -298,7 +298,7 @@ func inputList(key string) field[graph] {
 	return f
 }
 
-// prose returns a field that holds any text.
+// prose returns a field that holds any text except the empty text.
 func prose[T any](key string, at func(*T) *string) field[T] {
 	return checked(key, at, func(s string, _ Limits) (ErrorKind, string) {
 		switch {

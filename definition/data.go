@@ -64,8 +64,8 @@ func number(text string) (n any, ok bool) {
 	return f, err == nil
 }
 
-// data converts a Go value to a Value. The Go value must have a JSON form. Integers of any type are written as integers. A float is always
-// written with a point or an exponent, so that it is read as a float again.
+// data converts a Go value to a Value. If the Go value has no JSON form, data adds a problem. Integers of any type are written as
+// integers. A float is always written with a point or an exponent, so that it is read as a float again.
 func (e *encoder) data(x any) Value {
 	if e.tooDeep() {
 		return Value{}
