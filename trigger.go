@@ -19,7 +19,7 @@ var ErrUnknownTrigger = errors.New("unknown trigger")
 // ErrPrunedInput is matched by a warning about a trigger: when it fires, a node runs without a predecessor that the trigger has pruned.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
-// fired contains the arguments of the option Fire.
+// The type fired contains the arguments of the option Fire.
 type fired struct {
 	trigger string
 	payload any
@@ -30,8 +30,8 @@ type fired struct {
 // is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
 // Result.Pruned names them. [PruneClosure] also keeps the predecessors of the nodes that run.
 //
-// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output is null. If no
-// trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
+// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire, the output is null. If
+// no trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
 // A run that continues from a [Snapshot] or its store keeps its trigger and payload, so the option need not be given again. If it is given, it must
 // name the same trigger, with the same [PruneMode]; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
@@ -72,7 +72,7 @@ func (m PruneMode) apply(c *config) error {
 	return nil
 }
 
-// prunes makes and caches the pruned plans of a plan with triggers.
+// The type prunes makes and caches the pruned plans of a plan with triggers.
 type prunes struct {
 	source *Graph // a copy of the graph as it was compiled, with its own settings and the inherited ones
 	force  *force
@@ -152,7 +152,8 @@ func (p *Plan) withPruned() ([]*Plan, error) {
 	return list, nil
 }
 
-// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so no lock may be held.
+// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so the caller must hold
+// no lock.
 func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
@@ -188,7 +189,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// source copies the graph as it was compiled, since later changes of the graph must not affect the pruned plans.
+// The method source copies the graph as it was compiled, since later changes of the graph must not affect the pruned plans.
 func (c *compiler) source() *Graph {
 	g := c.g
 	return &Graph{
@@ -198,7 +199,7 @@ func (c *compiler) source() *Graph {
 	}
 }
 
-// reach reports, by Ref, which nodes are part of a run that a trigger fires.
+// The method reach reports, by Ref, which nodes are part of a run that a trigger fires.
 func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	active := make([]bool, len(p.names))
 	stack := []machine.Ref{trigger}
@@ -259,7 +260,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 
 // Warnings returns warnings about parts of the graph that are valid but probably mistakes:
 //   - guards that ask for nodes or inputs that they cannot see, see [Expression] ([ErrBadExpression]);
-//   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that bound nothing ([ErrBadValue]);
+//   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that have no effect ([ErrBadValue]);
 //   - timeouts and delays below 1 µs, whose unit is probably missing, and cleanup nodes that follow no node ([ErrBadValue]);
 //   - kinds such as "Gate", which differ only in case from a kind with a meaning ([ErrBadValue]);
 //   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
@@ -282,7 +283,7 @@ func (p *Plan) Warnings() []error {
 	return warnings
 }
 
-// fire replaces the run's plan by the part to which its trigger leads.
+// The method fire replaces the run's plan by the part to which its trigger leads.
 func (r *Run) fire() error {
 	if r.cfg.from != nil {
 		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
@@ -330,7 +331,8 @@ func (r *Run) firedBefore(x *firedState) error {
 	return nil
 }
 
-// payload returns the payload with which the run was fired.
+// The method payload returns the payload with which the run was fired. It returns nil for a run that no trigger fired, and for a
+// nested run.
 func (r *Run) payload() any {
 	if r.cfg.fired == nil || r.outer != nil {
 		return nil

@@ -43,7 +43,7 @@ func (v View) ID() string {
 // everyNode is the ref for the View of a loop's test, which sees all nodes of its run.
 const everyNode machine.Ref = math.MaxInt32
 
-// node returns the node to which the View belongs.
+// The method node returns the node to which the View belongs.
 func (v View) node() *node {
 	if v.ref == everyNode {
 		return v.run.outer.plan.node(v.run.within.ref)
@@ -51,7 +51,7 @@ func (v View) node() *node {
 	return v.run.plan.node(v.ref)
 }
 
-// base returns the context with the caller's values.
+// The method base returns the context with the caller's values.
 func (v View) base() context.Context {
 	if v.data != nil {
 		return context.Background()
@@ -82,7 +82,7 @@ func (v View) Root(name string) (value any, ok bool) {
 	return v.run.clone(value), ok
 }
 
-// Trigger returns the payload with which the run was fired. ok is false for a run that no trigger fired.
+// Trigger returns the payload with which the run was fired. The result "ok" is false for a run that no trigger fired.
 func (v View) Trigger() (payload any, ok bool) {
 	if v.data != nil {
 		return v.data.Trigger, v.data.Fired
@@ -105,7 +105,7 @@ func (v View) Has(id string) bool {
 	return ok
 }
 
-// given returns the data of a node, for a View that was made from data.
+// The method given returns the data of a node, for a View that was made from data.
 func (v View) given(id string) NodeData {
 	n, ok := v.data.node(id)
 	if !ok && v.judge {
@@ -199,9 +199,9 @@ func (v View) Decision(id string) *Decision {
 	return d
 }
 
-// Unread returns the error for a condition, the test of a loop or a guard in Go. Such a function fails with this error if it reads the output of the
-// ancestor, but asks for neither its status nor its error. For a failed node, Output returns nil. Without this error, the function could mistake this
-// nil for an output. The error matches [ErrUnreadFailure] and contains the node and its cause.
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor, but asks for
+// neither the ancestor's status nor its error. For a failed node, Output returns nil. Without this error, the function could mistake this nil for an
+// output. The error matches [ErrUnreadFailure] and contains the node and its cause.
 //
 // Unread returns nil if the node is not an ancestor, is superseded, failed under ContinueOnFail, or has neither failed nor been aborted or
 // cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the node's
@@ -243,8 +243,8 @@ func (v View) unreadError(id string, err error) error {
 	return unreadError(id, err, true)
 }
 
-// unread returns the error for a function that has read the output of a failed node. The parameter "r" is the node of the function, or everyNode for
-// the test of a loop. The parameter "id" is the failed node.
+// The method unread returns the error for a function that has read the output of a failed node. The parameter "r" is the node of the function, or
+// everyNode for the test of a loop. The parameter "id" is the failed node.
 func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
@@ -274,7 +274,8 @@ func (e *unreadFailure) Error() string { return e.text }
 // Unwrap returns ErrUnreadFailure and the error of the failed node.
 func (e *unreadFailure) Unwrap() []error { return []error{ErrUnreadFailure, e.err} }
 
-// asks records that a guard or a condition has asked for the status or the error of a node. The caller holds the run's lock.
+// The method asks records that a guard or a condition has asked for the status or the error of a node. The caller holds the run's
+// lock.
 func (v View) asks(r machine.Ref) {
 	if v.judge && v.run.st.Bad(r) {
 		v.run.slipsOf(v.ref).ask(r)
@@ -347,7 +348,7 @@ func (s *slips[K]) ask(k K) {
 	}
 }
 
-// unread returns the first failed node whose output was read without a question for its status or error.
+// The method unread returns the first failed node whose output was read without a question for its status or error.
 func (s *slips[K]) unread() (k K, ok bool) {
 	for _, k := range s.seen {
 		if !slices.Contains(s.asked, k) {
@@ -381,7 +382,8 @@ func (r *Run) noteSlip(ref machine.Ref, err error) {
 	}
 }
 
-// slip removes the slips of a node's evaluation. It returns their error joined with err, the error of the guard or condition itself.
+// The method slip removes the slips of a node's evaluation. It returns their error joined with err, the error of the guard or
+// condition itself.
 func (r *Run) slip(ref machine.Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
@@ -489,7 +491,7 @@ func (s *Step) noParam(name string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
 
-// early contains the edges that had not resolved when a node's early join started the node.
+// The type early contains the edges that had not resolved when a node's early join started the node.
 type early struct {
 	Join  string      `json:"join"`
 	Edges []earlyEdge `json:"edges"`
@@ -503,8 +505,8 @@ type earlyEdge struct {
 	Status Status `json:"status"`
 }
 
-// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing is included only while its source has not
-// ended.
+// The method early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing is included only while its
+// source has not ended.
 func (s *Step) early() *early {
 	r, ref, flags := s.run.home(s.ref, s.flags)
 	net := &r.plan.net
@@ -593,7 +595,7 @@ func (s *Step) undelivered(name string) string {
 }
 
 // lackedKey returns, as text, the members of the source's output if none of them is the edge's Key. The result "ok" is false if the source did not
-// complete or has the key.
+// complete, if its output has the key, or if the edge waits for a failure.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)

@@ -30,7 +30,7 @@ const (
 var errBlobs = errors.New("the BlobStore")
 
 // The type texts encodes and decodes what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If
-// there is a BlobStore, the methods store long JSON there, and give Temporal only a reference.
+// there is a BlobStore, its methods store long JSON there, and give Temporal only a reference.
 type texts struct {
 	kahn.Codec            // writes and reads values
 	whole      kahn.Codec // writes and reads a json.RawMessage, unchanged
@@ -55,7 +55,7 @@ func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) te
 // reference to it.
 func (t texts) write(text json.RawMessage) (json.RawMessage, error) { return t.whole.Encode(text) }
 
-// read is the reverse of write.
+// The method read is the reverse of write.
 func (t texts) read(data json.RawMessage) (json.RawMessage, error) {
 	text, err := t.whole.Decode(data)
 	if err != nil {

@@ -45,7 +45,8 @@ func check(p *kahn.Plan, pure bool) error {
 	return errors.Join(c.errs...)
 }
 
-// levels yields a plan and the plans of its composites at any depth, each with the prefix of the paths of its nodes, in a fixed order.
+// The function levels yields a plan and the plans of its composites at any depth, each with the prefix of the paths of its nodes, in a
+// fixed order.
 func levels(p *kahn.Plan) iter.Seq2[string, *kahn.Plan] {
 	type level struct {
 		prefix string

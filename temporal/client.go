@@ -174,8 +174,8 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program of a later
-// version finds the run. It also does not depend on SearchAttributes and ShortCalls, which do not affect what the run does.
+// The method key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program
+// of a later version finds the run. It also does not depend on SearchAttributes and ShortCalls, which do not affect what the run does.
 func (in input) key() string {
 	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes, in.ShortCalls = "", "", 0, false, false
 	in.Settings.former = in.Settings != (Settings{}) // the form that programs of former versions hash
@@ -183,7 +183,7 @@ func (in input) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// text returns the JSON of the input.
+// The method text returns the JSON of the input.
 func (in input) text() []byte {
 	data, err := json.Marshal(in)
 	if err != nil {
@@ -264,7 +264,7 @@ func outputOf(err error, out *output) error {
 	return unreadable(err)
 }
 
-// result returns the Result of an output.
+// The method result returns the Result of an output.
 func (w Workflow) result(out output) (*kahn.Result, error) {
 	t := w.texts()
 	s, err := out.Snapshot.open(t)

@@ -37,8 +37,8 @@ func isText(n kahn.Node, field string) bool {
 	return field == "When" && n.WhenExpr != "" || field == "Test" && n.TestExpr != "" || field == "Loop" && n.Loop != nil && n.Loop.UntilExpr != ""
 }
 
-// record returns the recorded result of a call, or makes the call and records its result. An error of the called function is in the
-// reply. record returns an error if the SDK returns an error, or if the SDK panics because the history differs.
+// The method record returns the recorded result of a call, or makes the call and records its result. An error of the called
+// function is in the reply. record returns an error if the SDK returns an error, or if the SDK panics because the history differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -110,8 +110,8 @@ func (r *Run) query(ctx context.Context, execution, name string, answer any, arg
 	return nil
 }
 
-// eventLog reads the events of a run from the executions of its workflow. As an EventStore it has only LoadEvents, since readers call no other
-// method.
+// eventLog reads the events of a run from the executions of its workflow. As an EventStore, it has only LoadEvents, since readers call no
+// other method.
 type eventLog struct {
 	store.Store // nil, since readers call only LoadEvents
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)

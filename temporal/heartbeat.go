@@ -35,7 +35,7 @@ func (d details) size() (n int) {
 	return n
 }
 
-// raw gets details without decoding them.
+// The function raw gets details without decoding them.
 func raw(get func(into ...any) error) details {
 	var values [maxDetails]converter.RawValue
 	into := make([]any, maxDetails)
@@ -168,7 +168,7 @@ func (p *pulse) begin(ctx context.Context, before details) {
 	}
 }
 
-// record sends a heartbeat of the step.
+// The method record sends a heartbeat of the step.
 func (p *pulse) record(ctx context.Context, values []any) {
 	var last details
 	for _, v := range values {
@@ -182,7 +182,7 @@ func (p *pulse) record(ctx context.Context, values []any) {
 	p.last = last
 }
 
-// beat sends a heartbeat with the details that were recorded last.
+// The method beat sends a heartbeat with the details that were recorded last.
 func (p *pulse) beat(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +213,7 @@ func (p *pulse) recorded() details {
 // beats are the details for the next attempts of nodes, by path.
 type beats map[string]details
 
-// note stores the details of an attempt's last heartbeat in x.beats, for the node's next attempt.
+// The method note stores the details of an attempt's last heartbeat in x.beats, for the node's next attempt.
 func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
 	switch {
 	case o.Ended == endedSilent && len(o.Details) > 0:

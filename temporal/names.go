@@ -106,7 +106,7 @@ func (x *interpreter) typed(s *kahn.Step) (t typed) {
 // maxFairnessKey is the length to which a fairness key is cut, in bytes.
 const maxFairnessKey = 64
 
-// priority returns the priority of the tasks of an attempt.
+// The method priority returns the priority of the tasks of an attempt.
 func (h *host) priority(t typed) sdk.Priority {
 	priority := h.Kinds[t.Kind].Priority
 	if t.Key != "" {
@@ -115,9 +115,9 @@ func (h *host) priority(t typed) sdk.Priority {
 	return priority
 }
 
-// performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal repeats the
-// activity; this does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the activity: the run
-// decides whether to perform the attempt again.
+// The method performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal
+// repeats the activity; this does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the activity:
+// the run decides whether to perform the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
 	final := []string{"TemporalTimeout:Heartbeat"} // no more than needed, since the history has this list with each attempt

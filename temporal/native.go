@@ -31,8 +31,8 @@ func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	return Input{in}, err
 }
 
-// begun has the plan and the version of an execution that was started without Start. The first worker chooses them. The history records this
-// choice, so that a replay does not depend on the worker.
+// The type begun has the plan and the version of an execution that was started without Start. The first worker chooses them. The history
+// records this choice, so that a replay does not depend on the worker.
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
@@ -40,7 +40,7 @@ type begun struct {
 	Unknown      string `json:"unknown,omitempty"` // says why the worker has chosen no plan
 }
 
-// complete fills in what the input of a workflow leaves out.
+// The method complete fills in what the input of a workflow leaves out.
 func (h *host) complete(ctx workflow.Context, in *input) error {
 	if in.RunID != "" {
 		return nil

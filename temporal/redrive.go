@@ -35,7 +35,7 @@ func prepareRedrive(nodes []string, by kahn.Request, opts []kahn.Option) (*redri
 	return r, nil
 }
 
-// options returns the options of a Coordinator for a redrive from a snapshot.
+// The method options returns the options of a Coordinator for a redrive from a snapshot.
 func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	opts := []kahn.Option{kahn.Redrive(from, r.Nodes, kahn.Request{Actor: r.Actor, Reason: r.Reason})}
 	for _, mode := range []struct {
@@ -100,7 +100,7 @@ type lastExecution struct {
 	memo  memo
 }
 
-// ended finds the execution in which the run has ended.
+// The method ended finds the execution in which the run has ended.
 func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	about, err := r.client.DescribeWorkflowExecution(ctx, r.of.ID, "")
 	if err != nil {

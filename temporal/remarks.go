@@ -26,8 +26,8 @@ type remark struct {
 	Label []string           `json:"label,omitempty"` // a name and a value, see kahn.Step.SetLabel
 }
 
-// remarkBytes bounds the remarks of an attempt, since the history keeps them. Further remarks are dropped, and a last message says how
-// many.
+// remarkBytes is the most bytes of remarks that an attempt keeps. They are bounded, since the history contains them. Further remarks
+// are dropped, and a last message says how many.
 const remarkBytes = 16 << 10
 
 // maxUsed is the largest number of names under which an attempt counts usage. A run has the same bound.
@@ -126,7 +126,7 @@ func (r *recorder) told() []remark {
 	return list
 }
 
-// tell repeats in the run what the step has reported in the worker.
+// The method tell repeats in the run what the step has reported in the worker.
 func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:
@@ -171,7 +171,7 @@ func shortResult(result json.RawMessage) json.RawMessage {
 // isValue reports whether a result is only a value, see shortResult.
 func isValue(result json.RawMessage) bool { return len(result) > 0 && result[0] != '{' }
 
-// split separates a result into the reply, the remarks and the details.
+// The function split separates a result into the reply, the remarks and the details.
 func split(text json.RawMessage) (r remarked, err error) {
 	if !bytes.HasPrefix(text, remarkedPrefix) {
 		return remarked{Reply: text}, nil

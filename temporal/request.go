@@ -54,7 +54,8 @@ type waiting struct {
 	Choices  []string        `json:"choices,omitempty"`
 }
 
-// handle sets the handlers of the updates and of the queries. An update is carried out in its handler, which does not block.
+// The method handle sets the handlers of the updates and of the queries. An update is carried out in its handler, which does not
+// block.
 func (x *interpreter) handle() error {
 	return errors.Join(
 		workflow.SetUpdateHandlerWithOptions(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) },
@@ -69,7 +70,7 @@ func (x *interpreter) handle() error {
 	)
 }
 
-// request carries out a request at the current time of the workflow, and wakes the coroutine that drives the run.
+// The method request carries out a request at the current time of the workflow, and wakes the coroutine that drives the run.
 func (x *interpreter) request(ask func() error) error {
 	x.c.Advance(workflow.Now(x.ctx))
 	err := ask()
@@ -88,7 +89,7 @@ func (x *interpreter) signal(r signalRequest) error {
 	return err
 }
 
-// decision returns the answer in a request.
+// The method decision returns the answer in a request.
 func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 	d = kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
 	if r.Value != nil {

@@ -56,8 +56,8 @@ type measurement struct {
 	Result int `json:"result"`
 }
 
-// bound replaces a result by an error if the snapshot has no room for it. The history records the measured sizes, since another version of
-// Go may compress differently.
+// The method bound replaces a result by an error if the snapshot has no room for it. The history records the measured sizes, since another
+// version of Go may compress differently.
 func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage) kahn.Reply {
 	if x.texts.blobs {
 		return reply
@@ -124,7 +124,8 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 	return nil
 }
 
-// stay continues a run in this execution if the run was left, but its snapshot is too large for a new execution. The run then fails.
+// The method stay continues a run in this execution if the run was left, but its snapshot is too large for a new execution. The run
+// then fails.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)

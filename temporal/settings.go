@@ -122,7 +122,7 @@ const (
 	defaultMapChildren = 200 // a change of this default needs a new version of batchesVersion
 )
 
-// options returns the settings as options of a run.
+// The method options returns the settings as options of a run.
 func (s Settings) options() []kahn.Option {
 	limit := s.Limit
 	if limit == 0 || limit > maxActivities {

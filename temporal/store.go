@@ -125,7 +125,7 @@ func (s Store) CancelNode(ctx context.Context, id, node string) error {
 	return s.run(id).CancelNode(ctx, node)
 }
 
-// row returns a run as Temporal lists it.
+// The method row returns a run as Temporal lists it.
 func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 	var m memo
 	read := s.DataConverter

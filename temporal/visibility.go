@@ -95,8 +95,8 @@ func (s Store) visible(f store.Filter) string {
 	return strings.Join(terms, " AND ")
 }
 
-// having returns the terms that select runs with one of the statuses. For statuses of ended runs it asks for the status of the workflow,
-// which also covers terminated workflows.
+// The method having returns the terms that select runs with one of the statuses. For statuses of ended runs it asks for the status of
+// the workflow, which also covers terminated workflows.
 func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	ended := map[kahn.RunStatus]string{
 		kahn.RunCompleted: "ExecutionStatus = 'Completed'", kahn.RunCancelled: "ExecutionStatus = 'Canceled'",
@@ -116,7 +116,7 @@ func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	return slices.Compact(terms)
 }
 
-// literals returns texts as literals of Temporal's list queries.
+// The function literals returns texts as literals of Temporal's list queries.
 func literals(texts ...string) string {
 	list := make([]string, len(texts))
 	for i, text := range texts {

@@ -275,7 +275,7 @@ func (h *host) add(p *kahn.Plan) {
 	h.plans[id], h.foresights[id.short()] = p, &foresight{plan: p}
 }
 
-// plan returns the plan of a run.
+// The method plan returns the plan of a run.
 func (h *host) plan(id planID) (*kahn.Plan, error) {
 	if p := h.plans[id]; p != nil {
 		return p, nil

@@ -184,7 +184,7 @@ func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
 
-// options returns the options of the Coordinator.
+// The method options returns the options of the Coordinator.
 func (x *interpreter) options() ([]kahn.Option, error) {
 	in := x.in
 	x.room.begin(in)
@@ -464,7 +464,7 @@ func (x *interpreter) ended(a *attempt, o outcome) {
 	x.begun = slices.Insert(x.begun, 0, a)
 }
 
-// crash fails the node of an attempt whose worker was lost too often.
+// The method crash fails the node of an attempt whose worker was lost too often.
 func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 	if !x.since(crashVersion) {
 		x.report(s, reply, nil)
@@ -485,8 +485,8 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// report passes the reply of a step to the run, and resets the count of lost workers. The parameter "data" is the reply's JSON. A result for which
-// the run no longer waits is dropped.
+// The method report passes the reply of a step to the run, and resets the count of lost workers. The parameter "data" is the reply's JSON. A
+// result for which the run no longer waits is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
 	if !s.Compensating() { // the value of a compensation does not count
@@ -500,14 +500,14 @@ func (x *interpreter) forget(s *kahn.Step) {
 	delete(x.lost, nameOf(s))
 }
 
-// must panics if err is not nil. It ignores kahn.ErrStale, which means that the run no longer waits for the result.
+// The function must panics if err is not nil. It ignores kahn.ErrStale, which means that the run no longer waits for the result.
 func must(err error) {
 	if err != nil && !errors.Is(err, kahn.ErrStale) {
 		panic(err) // this is a bug, because the Coordinator returns no other error here
 	}
 }
 
-// stop cancels the attempts that the Coordinator wants to stop.
+// The method stop cancels the attempts that the Coordinator wants to stop.
 func (x *interpreter) stop() {
 	for s, ok := x.c.NextStop(); ok; s, ok = x.c.NextStop() {
 		if a := x.calls[s]; a != nil {
@@ -523,8 +523,8 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless a timer for this time or an earlier time is
-// set.
+// The method arm sets a timer for the next time at which the run has something to do, unless a timer for this time or an earlier
+// time is set.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {
@@ -545,7 +545,7 @@ func (x *interpreter) arm() {
 	})
 }
 
-// end ends the execution: it returns the output or the failure of the run, or continues as a new execution.
+// The method end ends the execution: it returns the output or the failure of the run, or continues as a new execution.
 func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
 	if res.Status == kahn.RunSuspended { // the run was left
 		next := x.in

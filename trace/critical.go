@@ -17,7 +17,7 @@ type Via string
 const (
 	ViaNothing    Via = ""           // the node was ready when the run began
 	ViaDependency Via = "dependency" // the delaying node was the last predecessor to end
-	ViaSlot       Via = "slot"       // the node was ready, and got a slot of the run, a group or a key that the delaying node released
+	ViaSlot       Via = "slot"       // the node was ready, and got a slot of the run, of a group or of a key, which the delaying node released
 	ViaWave       Via = "wave"       // the delaying node was the last node to end before the node's wave began
 	ViaComposite  Via = "composite"  // the node is inside the delaying node
 )
@@ -78,8 +78,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	return a
 }
 
-// chain returns the chain of dependencies whose nodes took the longest time in total, first node first, and this total. The run would have taken
-// this long if no node had waited for a slot. A composite counts as one node.
+// The method chain finds the chain of dependencies whose nodes took the longest time in total. It returns the nodes of this chain, first node
+// first, and the total. The run would have taken this long if no node had waited for a slot. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
@@ -128,10 +128,11 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided returns the event that decided whether the node runs: the node was queued, started or ended.
+// decided returns the event at which it was known whether the node runs: the node was queued. For a node that was never queued,
+// this is the start or, if there was no start, the end.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
-// begun returns the event that started the node, or ended it without a start.
+// The method begun returns the event that started the node, or ended it without a start.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots finds, for each node that waited for a slot before its first start, the end of the attempt for which it waited. An attempt that ended

@@ -73,7 +73,7 @@ func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
 
 var dotEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;")
 
-// dotText quotes the lines of a label. In a label \n ends a line, and HTML entities are decoded.
+// dotText quotes the lines of a label. In a label, \n ends a line, and Graphviz decodes HTML entities.
 func dotText(lines ...string) string {
 	var quoted []string
 	for _, text := range lines {

@@ -25,7 +25,7 @@ type spot struct{ along, across float64 }
 // boxGap is the distance between boxes of a layer.
 const boxGap = 18
 
-// layers returns the layer of each box.
+// The function layers returns the layer of each box.
 func layers(n int, lines []line) []int {
 	layer, open, out := make([]int, n), make([]int, n), make([][]int, n)
 	for _, l := range lines {
@@ -50,9 +50,10 @@ func layers(n int, lines []line) []int {
 }
 
 const (
-	// mostSteps bounds the search for edges that a longer path replaces. Edges that the search does not reach are kept.
+	// mostSteps is the most steps of the search for edges that a longer path replaces. Edges that the search does not reach are
+	// kept.
 	mostSteps = 20_000_000
-	// mostPlaces bounds the empty places of all long edges together. The edges beyond this bound are drawn straight.
+	// mostPlaces is the most empty places of all long edges together. The edges that get no places any more are drawn straight.
 	mostPlaces = 200_000
 	// A long edge gets a bend only if the positions of two successive places of the edge differ by at least the constant `straight`.
 	straight = 4
@@ -169,7 +170,7 @@ func newMesh(sizes []size, lines []line) *mesh {
 	return m
 }
 
-// middle returns the mean of the neighbours' places, or the place's own position if it has no neighbours.
+// middle returns the mean of the neighbours' positions, or the place's own position if it has no neighbours.
 func (m *mesh) middle(place int, neighbours []int) float64 {
 	if len(neighbours) == 0 {
 		return m.at[place]
@@ -181,7 +182,8 @@ func (m *mesh) middle(place int, neighbours []int) float64 {
 	return sum / float64(len(neighbours))
 }
 
-// sweep goes through the layers, forwards and backwards, and arranges each layer according to the layer that it visited before.
+// The method sweep goes through the layers, forwards and backwards, and arranges each layer according to the layer that it
+// visited before.
 func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	for k := range times {
 		for i := range m.rows {
@@ -194,7 +196,7 @@ func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	}
 }
 
-// order sorts the places of each layer to reduce the crossings of lines.
+// The method order sorts the places of each layer to reduce the crossings of lines.
 func (m *mesh) order() {
 	number := func(row []int) {
 		for i, place := range row {
@@ -215,7 +217,7 @@ func (m *mesh) order() {
 	})
 }
 
-// position computes the positions of the places from their order.
+// The method position computes the positions of the places from their order.
 func (m *mesh) position() {
 	distances := make([][]float64, len(m.rows))
 	for layer, row := range m.rows {

@@ -111,7 +111,7 @@ func (o *perfetto) write(e traceEvent) {
 	o.w.Write(line)
 }
 
-// tracks writes the names and the order of the tracks.
+// The method tracks writes the names and the order of the tracks.
 func (o *perfetto) tracks() {
 	name := o.plan.Name()
 	if name == "" {
@@ -236,7 +236,7 @@ func (o *perfetto) criticalPath() {
 	}
 }
 
-// until returns the time at which the i-th node of the critical path let the next node start.
+// The method until returns the time at which the i-th node of the critical path let the next node start.
 func (a *analysis) until(i int) time.Duration {
 	if i+1 < len(a.path) {
 		return a.binds[a.path[i+1]].at

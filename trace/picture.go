@@ -10,8 +10,9 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// If Reduced is set, a plain edge is not drawn if a longer path leads from its source to its target. An edge that has a label or delivers an
-	// output by name is always drawn. So the picture shows the transitive reduction of the graph, and all edges that carry information.
+	// If Reduced is set, the picture leaves out each plain edge for which a longer path leads from the edge's source to its target. An edge that
+	// has a label or delivers an output by name is always drawn. So the picture shows the transitive reduction of the graph, and all edges that
+	// carry information.
 	Reduced bool
 	// If LeftToRight is set, the picture goes from left to right instead of from top to bottom.
 	LeftToRight bool
@@ -19,8 +20,8 @@ type Drawing struct {
 	Errors bool
 }
 
-// picture is the common form of the pictures. Nodes are called n0, n1, ... in declaration order, so that no id can be mistaken for a keyword of
-// the notation.
+// A picture holds what a drawing shows, for all three notations. Nodes are called n0, n1, ... in declaration order, so that no id can be
+// mistaken for a keyword of the notation.
 type picture struct {
 	name   string
 	boxes  []box
@@ -132,7 +133,7 @@ func shapeOf(n *kahn.Node) shape {
 	return shapeStep
 }
 
-// outcome returns a node's status in words, with the reason, for example:
+// The function outcome returns a node's status in words, with the reason, for example:
 //
 //	skipped: condition_branch(ok? answered "true", not "false")
 func outcome(r kahn.NodeResult) string {
@@ -205,7 +206,7 @@ func edgeText(e kahn.Edge) string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// members returns the boxes without a group, and then the boxes of every group.
+// The method members returns the boxes without a group, and then the boxes of every group.
 func (p *picture) members() [][]box {
 	members := make([][]box, 1+len(p.groups))
 	for _, b := range p.boxes {

@@ -67,7 +67,7 @@ type Compensation struct {
 
 // Step is one node on the critical path or the dependency path. The next node on the path waited for this node.
 type Step struct {
-	Node string `json:"node"` // the path of the node if the node is in a composite
+	Node string `json:"node"` // the id of the node, or its path if it is in a composite
 	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
@@ -196,7 +196,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	return r
 }
 
-// compensations collects the undone nodes from the events of a run.
+// The function compensations collects the undone nodes from the events of a run.
 func compensations(events []event.Event) (list []Compensation) {
 	at := map[string]int{} // by path: the index of the unfinished compensation
 	for _, e := range events {
@@ -223,7 +223,7 @@ func compensations(events []event.Event) (list []Compensation) {
 	return list
 }
 
-// failures arranges failed and stopped nodes as trees: each node is below the node that caused its failure or stop.
+// The function failures arranges failed and stopped nodes as trees: each node is below the node that caused its failure or stop.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {

@@ -67,7 +67,8 @@ func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	return out.String()
 }
 
-// gap returns the distance between layers. If the drawing goes from left to right, the texts of edges must fit into the gap.
+// The method gap returns the distance between layers. If the drawing goes from left to right, the texts of edges must fit into
+// the gap.
 func (d Drawing) gap(pic *picture) float64 {
 	const least, most = 56, 180
 	if !d.LeftToRight {

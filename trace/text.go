@@ -131,8 +131,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-// seconds renders a duration as text. A duration below a minute is in seconds, to the microsecond; a longer duration is in hours, minutes and
-// seconds.
+// The function seconds renders a duration as text. A duration below a minute is in seconds, to the microsecond; a longer duration is in
+// hours, minutes and seconds.
 func seconds(d time.Duration) string {
 	if d.Abs() < time.Minute {
 		return fmt.Sprintf("%.6fs", d.Seconds())

@@ -122,7 +122,8 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// node returns the node of an event. If a node begins again after its end, because its composite is performed again, it counts as another node.
+// The method node returns the node of an event. If a node begins again after its end, because its composite is performed again, it counts as
+// another node.
 func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
 	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
@@ -267,7 +268,7 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// lanes hands out the smallest free number, so all numbers are below the highest number of holders at one time.
+// The type lanes hands out the smallest free number, so all numbers are below the highest number of holders at one time.
 type lanes struct {
 	n        int // the number of different numbers that were handed out
 	returned intHeap

@@ -48,10 +48,10 @@ func (r *Recorder) Events() []event.Event {
 // maxLine is how many characters of an id, a reason or an error are shown at most.
 const maxLine = 200
 
-// clean escapes and shortens a text for one line of a picture or report.
+// The function clean escapes and shortens a text for one line of a picture or report.
 func clean(text string) string { return foreign.Line(text, maxLine) }
 
-// list returns a text with the first ids: "a, b, c and 2 more".
+// The function list returns a text with the first ids: "a, b, c and 2 more".
 func list(ids []string) string {
 	const most = 3
 	var names []string

@@ -40,7 +40,7 @@ func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string
 	return whys
 }
 
-// why describes how a node ended.
+// The function why describes how a node ended.
 func why(res *kahn.Result, id string) string {
 	y, err := res.Why(id)
 	if err != nil {

@@ -58,7 +58,7 @@ type Val[T any] struct {
 	view view[T]
 }
 
-// view converts a value to a T if kahn keeps it as another type: the result of a map, for example, is kept as []any.
+// The type view converts a value to a T if kahn keeps it as another type: the result of a map, for example, is kept as []any.
 type view[T any] func(s *kahn.Step, id string, v any) (T, error)
 
 // Handle is a [Val] of any type. It serves lists of values whose types do not matter, as in [Options].
@@ -103,7 +103,7 @@ type source struct {
 	result  any                  // for an Each: the view that converts a result
 }
 
-// choice says which function made a node's output a choice.
+// The type choice says which function made a node's output a choice.
 type choice uint8
 
 const (
@@ -166,8 +166,8 @@ func (b *Block) add(id string, missing bool) *source {
 	return src
 }
 
-// reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding graph. The result "ok" is false
-// for a value that f cannot take.
+// The method reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding graph. The result
+// "ok" is false for a value that f cannot take.
 func (f *flow) reach(src *source) (_ *source, ok bool) {
 	if src.block.in == f {
 		return src, true
@@ -202,8 +202,8 @@ func (src *source) path() string {
 	return path
 }
 
-// kept returns src. For the item of an EachSub it instead returns a node whose value is the item. A nested graph gets the item from this node,
-// under the node's path, because an EachSub in the nested graph uses the item's input name for its own items.
+// The method kept returns src. For the item of an EachSub it instead returns a node whose value is the item. A nested graph gets the item from
+// this node, under the node's path, because an EachSub in the nested graph uses the item's input name for its own items.
 func (src *source) kept() *source {
 	if !src.item {
 		return src
@@ -236,14 +236,14 @@ func (src *source) take(of *source, number int) *source {
 	return in
 }
 
-// in is a value that the function of a node takes.
+// The type in describes a value that the function of a node takes.
 type in[T any] struct {
 	name string
 	root bool // an input of the graph, not the output of a node
 	view view[T]
 }
 
-// input makes a node take a value. The parameter "number" counts the node's inputs from 1.
+// The function input makes a node take a value. The parameter "number" counts the node's inputs from 1.
 func input[T any](src *source, v Val[T], number int) in[T] {
 	if src == nil {
 		return in[T]{}
@@ -255,7 +255,7 @@ func input[T any](src *source, v Val[T], number int) in[T] {
 	return in[T]{name: of.id, root: of.input, view: v.view}
 }
 
-// raw returns the value as it is kept.
+// The method raw returns the value as kahn keeps it.
 func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 	if x.root {
 		return s.Root(x.name)
@@ -294,7 +294,7 @@ func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 	return x.view.read(s, x.name, v)
 }
 
-// read returns a value as a T.
+// The method read returns a value as a T.
 func (f view[T]) read(s *kahn.Step, id string, v any) (T, error) {
 	if _, list := v.([]any); list && f != nil { // checked first, since T may be []any
 		return f(s, id, v)
@@ -332,7 +332,7 @@ func failure(err error) error {
 	return err
 }
 
-// branch returns the branch with the label, and makes it if there is none.
+// The method branch returns the branch with the label, and makes it if there is none.
 func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {

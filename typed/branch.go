@@ -42,7 +42,7 @@ type Choice[K ~string] struct{ src *source }
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
 //
-// The cases are constants of the value's type, so a misspelt case does not compile.
+// If the cases are declared constants of the value's type, the misspelt name of a case does not compile.
 func Switch[K ~string](v Val[K]) Choice[K] {
 	if !v.src.choose(choiceSwitch, func(out any) string {
 		k, err := v.view.read(nil, v.src.id, out)
@@ -70,7 +70,7 @@ func (c Choice[K]) Case(k K) *Block {
 // Default returns the branch for all other values. Like the branch of a Case, it needs at least one node.
 func (c Choice[K]) Default() *Block { return c.branch(defaultCase) }
 
-// branch returns the branch for a label. It returns nil after New has returned, since runs may then read the branches.
+// The method branch returns the branch for a label. It returns nil after New has returned, since runs may then read the branches.
 func (c Choice[K]) branch(label string) *Block {
 	if c.src == nil || c.src.block.in.build.over(c.src.id) {
 		return nil
@@ -95,7 +95,7 @@ func (src *source) choose(how choice, answer func(out any) string) bool {
 	return true
 }
 
-// has reports whether the branch for a label was requested.
+// The method has reports whether the branch for a label was requested.
 func (src *source) has(label string) bool {
 	return slices.ContainsFunc(src.cases, func(b *Block) bool { return b.label == label })
 }
@@ -106,7 +106,7 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node that waits until the nodes of all vals have ended. Its value is then the first existing value in the list "vals". Either makes
+// Either adds a node that waits until the nodes of all vals have ended. Its value is the first value in the list "vals" that exists. Either makes
 // the values of branches available in the block that surrounds the branches:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
@@ -114,8 +114,8 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 // One of the values must exist whichever branches are taken. So there must be a value for each branch of an [If] or each case of a [Switch], or
 // the last value must be made in the block b itself.
 //
-// With kahn.AnySucceeded as Options.Join the node takes the value that exists first. With CancelLosers, the nodes that make the other values are
-// then stopped, unless further nodes wait for them.
+// If Options.Join is kahn.AnySucceeded, the node takes the value that exists first. If CancelLosers is set, too, the nodes that make the other
+// values are then stopped, unless further nodes wait for them.
 func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	src := b.add(id, false)
 	if src == nil {

@@ -15,7 +15,7 @@ type Items[A any] struct {
 	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero, none may.
 	ToleratedCount   int
 	ToleratedPercent float64
-	// FailFast aborts the unfinished items when more have failed than are tolerated.
+	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
 	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. [EachSub] does not support
 	// it.
@@ -90,7 +90,7 @@ var errNoResult = kahn.Skip("the item before has no result")
 // itemInput is the name of the input that has the item of a nested run.
 const itemInput = "item"
 
-// each turns a node into a map over a list.
+// The function each turns a node into a map over a list.
 func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	build := src.block.in.build
 	src.over = true
@@ -121,7 +121,8 @@ func itemOf[A any](item any) A {
 	return a
 }
 
-// results returns the two values of a node that is a map: the list of its results, and the list of its items' errors.
+// The function results returns the two values of a node that is a map: the list of its results, and the list of its items'
+// errors.
 func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	register[[]T](src.block.in.build)
 	src.result = view[T](nil)

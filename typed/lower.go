@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// lower adds the nodes to the graph, and reports their problems.
+// The method lower adds the nodes to the graph, and reports their problems.
 func (f *flow) lower() {
 	last := make(map[*source]bool, len(f.nodes)) // nodes without successors
 	for _, src := range f.nodes {
@@ -33,10 +33,11 @@ func (f *flow) lower() {
 	}
 }
 
-// before returns the nodes and inputs that src follows, except the node that decides whether the branch of src is taken.
+// The method before returns the nodes and inputs that src follows, except the node that decides whether the branch of src is
+// taken.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
-// imported returns the values that the nodes in a sub-pipeline take from outside.
+// The method imported returns the values that the nodes in a sub-pipeline take from outside.
 func (src *source) imported() []*source {
 	list := make([]*source, len(src.imports))
 	for i, in := range src.imports {
@@ -45,8 +46,8 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// end returns an end node for a sub-pipeline whose result node is not the only node without successors. The end node returns the result, so that
-// the result is the output of the nested run.
+// The method end returns an end node for a sub-pipeline whose result node is not the only node without successors. The end node returns the
+// result, so that the result is the output of the nested run.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -96,7 +97,8 @@ func (src *source) connect() {
 	}
 }
 
-// param turns a value into a parameter of a map or a sub-pipeline. The nested runs get this parameter. A root input keeps its name.
+// The method param turns a value into a parameter of a map or a sub-pipeline. The nested runs get this parameter. A root input
+// keeps its name.
 func (src *source) param(of *source, name string) {
 	n := &src.node
 	if of.input {

@@ -40,7 +40,7 @@ type Options struct {
 	OutputSchema                      any
 }
 
-// set applies the options to a node.
+// The method set applies the options to a node.
 func (o *Options) set(n *kahn.Node) {
 	n.Kind, n.Label, n.Config = o.Kind, o.Label, o.Config
 	n.Join, n.OnUpstreamFailure, n.Handling = o.Join, o.OnUpstreamFailure, o.Handling
@@ -54,8 +54,8 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// gate returns the gate of a node that has the options o. If the node was made by [Gate], its gate first checks the type of the answer, and then
-// calls the Check of o.Gate, if there is one.
+// The method gate returns the gate of a node that has the options o. If the node was made by [Gate], its gate first checks the type of the
+// answer, and then calls the Check of o.Gate, if there is one.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
 	case o.Gate == nil:
@@ -178,7 +178,7 @@ func (src *source) checkOptions() {
 	}
 }
 
-// ownJoin reports whether the node has a join rule other than AllSucceeded.
+// ownJoin reports whether the node has a join rule other than AllSucceeded. A cleanup node has such a rule.
 func (src *source) ownJoin() bool {
 	o := src.opts
 	return o != nil && (o.Cleanup || o.Join != 0 && o.Join != kahn.AllSucceeded)

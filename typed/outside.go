@@ -12,7 +12,7 @@ import (
 )
 
 // Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the same
-// name and type. A run does not begin if the input is missing, or if it has an input that the pipeline does not have. The error is then a
+// name and type. A run does not begin if the input is missing, or if the run has an input that the pipeline does not have. The error is then a
 // [*kahn.InputError]. If an input has another type, the nodes that take it fail with an error that matches [kahn.ErrType].
 //
 // A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass inputs
@@ -72,7 +72,7 @@ func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	return Val[T]{src: src, view: answer[T]}
 }
 
-// answer reads the value of a gate.
+// The function answer reads the value of a gate.
 func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
 	if yes, is := any(&t).(*bool); is {
 		if word, is := v.(string); is {
@@ -88,7 +88,8 @@ func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
 	return plain[T](id, v)
 }
 
-// plain decodes a value that is not a T as JSON. If that fails, the error is permanent, so the node is not retried.
+// The function plain converts a value that is not a T to a T, through JSON. If this fails, the error is permanent, so the node is
+// not retried.
 func plain[T any](id string, v any) (T, error) {
 	t, err := fromJSON[T](v)
 	switch {

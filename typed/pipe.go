@@ -204,7 +204,7 @@ func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take fun
 	}, panicked)
 }
 
-// hand yields the values of the stage.
+// The method hand yields the values of the stage.
 func (p *pipe[U]) hand(yield func(U, error) bool) {
 	for to := range p.out {
 		var r result[U]

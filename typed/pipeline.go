@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Pipeline is a graph of typed nodes whose result is a T. It holds no run state, so any number of runs may use it at once. [New] makes
-// pipelines.
+// Pipeline is a graph of typed nodes whose result is a T. It holds no state of runs, so any number of runs may use it at once. [New]
+// makes pipelines.
 type Pipeline[T any] struct {
 	build  *building
 	graph  *kahn.Graph
@@ -61,7 +61,7 @@ type building struct {
 // maxProblems is how many problems an error lists.
 const maxProblems = 100
 
-// report adds a problem.
+// The method report adds a problem.
 func (x *building) report(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *Pipeline[T]) Types() kahn.Types {
 // apply it.
 func (p *Pipeline[T]) Encoding() kahn.Option { return p.types }
 
-// options puts the encoding before the options of a run.
+// The method options puts the encoding before the options of a run.
 func (p *Pipeline[T]) options(opts []kahn.Option) []kahn.Option {
 	return append([]kahn.Option{p.Encoding()}, opts...)
 }

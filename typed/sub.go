@@ -17,8 +17,8 @@ var ErrElsewhere = errors.New("a value of elsewhere")
 //
 //	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
 //
-// Ids are unique within a sub-pipeline, so a function that adds nodes can be used any number of times. In events the nodes have paths, such
-// as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] returns its error.
+// Ids need to be unique only within a sub-pipeline, so a function that adds nodes can be used any number of times. In events the nodes have
+// paths, such as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] returns its error.
 func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
 	src := b.add(id, f == nil)
 	if src == nil || f == nil {
@@ -40,7 +40,7 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 	}}
 }
 
-// returns sets the value that is the output of the graph.
+// The method `returns` sets the value that is the output of the graph.
 func (f *flow) returns(src *source) {
 	switch {
 	case src == nil:
@@ -54,7 +54,7 @@ func (f *flow) returns(src *source) {
 	}
 }
 
-// elsewhere reports a value that a node cannot take.
+// The method elsewhere reports a value that a node cannot take.
 func (x *building) elsewhere(node, of *source) {
 	if of.block.in.build != x {
 		x.report("node %q takes %q, %w: it belongs to the pipeline %q", node.id, of.id, ErrElsewhere, of.block.in.build.name)

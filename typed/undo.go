@@ -72,7 +72,7 @@ func undoes[T any](missing bool, bind func(src *source) func(*kahn.Step, T) erro
 	}}
 }
 
-// made returns the node's value, as its compensation gets it.
+// The function made returns the node's value, as the node's compensation gets it.
 func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error) {
 	if output == nil {
 		return t, nil
@@ -80,7 +80,8 @@ func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error
 	return v.read(s, id, output)
 }
 
-// given returns a value that the node takes, for its compensation. The parameter "number" counts the values from 1.
+// The function given returns a value that the node takes, for the node's compensation. The parameter "number" counts the values
+// from 1.
 func given[T any](src *source, v Val[T], number int) in[T] {
 	build := src.block.in.build
 	if v.src == nil {

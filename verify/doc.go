@@ -6,8 +6,8 @@
 // must not depend on timing. kahn then runs random graphs in fake time, in both modes and under several limits, and the tests compare the whole
 // Result. A second, smaller model (timing_test.go) computes when each node must start.
 //
-// In addition to random graphs the tests cover all small graphs (smallscope_test.go, smalldrive_test.go): every graph of three nodes with every
-// kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. These tests drive a State
+// In addition to random graphs, the tests cover all small graphs (smallscope_test.go, smalldrive_test.go): every graph of three nodes with
+// every kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. These tests drive a State
 // directly, which takes about a microsecond per case, so they can try all cases. By default they try only a sample.
 //
 // Graphs are written and printed in the notation of the conformance matrix, with additional features that the matrix does not need: see
