@@ -23,9 +23,9 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// browse opens a link in the desktop's browser, if there is one. The link contains a token, and other users of the machine can see the arguments
-// of programs. So browse writes a file that only this user can read and that redirects to the link, and the browser opens this file. The function
-// `end` removes the file.
+// If there is a desktop, browse opens a link in its browser. The link contains a token, and other users of the machine can see the arguments of
+// programs. So browse writes a file that only this user can read and that redirects to the link, and the browser opens this file. The function `end`
+// removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// keptFor and keptBytes limit a cache. The cache drops outputs that were not used for keptFor, and the oldest outputs
-// beyond keptBytes in total.
+// keptFor and keptBytes limit a cache. The method `tidy` removes each output that was not used for the duration keptFor. Then it removes the least
+// recently used outputs, until the others have at most keptBytes in total.
 const (
 	keptFor   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
@@ -49,7 +49,7 @@ func (c *cache) options() []kahn.Option {
 	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
 }
 
-// tidy removes outputs that were not used within keptFor, and the oldest outputs beyond keptBytes.
+// tidy removes outputs from the cache: see keptFor.
 func (c *cache) tidy(ctx context.Context, t *terminal) {
 	if c.dir == "" {
 		return
@@ -103,7 +103,8 @@ func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
 	return to.Add(nodes...).Connect(g.Edges()...), nil
 }
 
-// keyOfStep returns the values on which the output of a step depends: its config, with the inputs that templates insert.
+// keyOfStep returns, as JSON, the values on which the output of a step depends: the folder, the kind, the config with its templates expanded and, for
+// a jq program, its input.
 func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	config, input := s.Config(), any(nil)
 	if kinds[s.Kind()].verbatim {
@@ -118,9 +119,9 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	return string(text), err
 }
 
-// keyOfComposite returns a function that returns the values on which the output of a composite depends: the graph inside, the parameters of the
-// composite, and those inputs of the run that occur in templates and expressions of inner nodes. Templates of inner nodes read these inputs whether
-// or not the composite passes them on.
+// keyOfComposite returns the MemoKey function of a composite. The key contains the values on which the composite's output depends: the folder, the
+// graph inside, the parameters of the composite, and the inputs of the run that templates and expressions of inner nodes name. Templates of inner
+// nodes read these inputs whether or not the composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {

@@ -43,8 +43,8 @@ func (t *terminal) write(text string) {
 	_, _ = io.WriteString(t.out, visible(text)) // t.out stores a write error
 }
 
-// writeJSON writes JSON to the standard output. It replaces characters that control a terminal by JSON escapes, which stand for the same
-// characters.
+// writeJSON writes JSON to the standard output. If a character controls a terminal, writeJSON replaces it with the JSON escape for the same
+// character.
 func (t *terminal) writeJSON(text string) {
 	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // t.out stores a write error
 }
@@ -120,7 +120,7 @@ func helpCommand() command {
 	}
 }
 
-// named returns the command with a name that the user wrote.
+// The function `named` returns the command with the given name. If there is none, it returns an error.
 func named(name string) (*command, error) {
 	for _, c := range commands() {
 		if c.name == name {
@@ -193,7 +193,7 @@ func printHelp(_ context.Context, t *terminal, args []string) int {
 	return exitOK
 }
 
-// unknown returns the error for a word that is not among the choices.
+// The function `unknown` returns the error for a word that is not among the choices.
 func unknown(what, written string, choices []string) error {
 	if meant, ok := nearest.Name(written, choices); ok {
 		return fmt.Errorf("unknown %s %q; did you mean %q?", what, written, meant)
@@ -215,13 +215,13 @@ func newFlags(c *command) *flags {
 	return f
 }
 
-// given returns the names of the flags that were set, in alphabetical order.
+// The method `given` returns the names of the flags that were set, in alphabetical order.
 func (f *flags) given() (names []string) {
 	f.Visit(func(g *flag.Flag) { names = append(names, g.Name) })
 	return names
 }
 
-// file registers a flag that names a file.
+// The method `file` registers a flag that names a file.
 func (f *flags) file(to *string, name, usage string) {
 	f.Func(name, usage, func(text string) error {
 		if *to = text; text == "" {
@@ -232,7 +232,7 @@ func (f *flags) file(to *string, name, usage string) {
 	f.files[name] = true
 }
 
-// choice registers a flag that takes one of a few words; the first one is its default.
+// The method `choice` registers a flag that takes one of the given words. The first word is its default.
 func (f *flags) choice(to *string, name, usage string, words ...string) {
 	*to = words[0]
 	f.Var(&choice{to, words}, name, usage)
@@ -262,8 +262,8 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// parse parses flags, which may stand before, between and after the other arguments, and returns the other arguments. All words after "--" are
-// arguments.
+// The method `parse` parses the flags in args, and returns the other arguments. Flags may stand before, between and after these arguments. All words
+// after "--" are arguments.
 func (f *flags) parse(args []string) (rest []string, err error) {
 	for {
 		before := len(args)

@@ -66,8 +66,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// located returns the part of a value that violates the schema, the path of this part, and a message. If a field is missing, the first result is
-// the object that lacks the field.
+// The function `located` returns the part of a value that violates the schema, the path of this part, and a message. If a field is missing, the first
+// result is the object that lacks the field.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
@@ -78,7 +78,7 @@ func located(v *definition.Value, violation kahn.Violation) (at *definition.Valu
 	return below(v, violation.Path), pathOf(violation.Path), violation.Message
 }
 
-// pathOf converts a JSON pointer to a path as package definition writes it, such as .cases[2].name.
+// pathOf converts a JSON pointer to a path in the notation of package definition, such as .cases[2].name.
 func pathOf(pointer string) string {
 	var b strings.Builder
 	if pointer == "" {

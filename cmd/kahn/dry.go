@@ -50,8 +50,9 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, the set `unknown` has the inputs of g that come from steps of the
-// enclosing graphs; for the outermost graph the set is nil. A dry run does not know the items of a map over such an input.
+// The method `mock` adds a mock to the map `mocks` for each step of the graph g and of its sub-graphs. If g is a sub-graph, the set `unknown` has the
+// inputs of g that come from steps of the enclosing graphs; for the outermost graph the set is nil. A dry run does not know the items of a map over
+// such an input, so noteMap replaces this map.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // by node: the parameters that come from steps
 	for _, e := range g.Edges() {
@@ -95,7 +96,8 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	return []any{}, nil
 }
 
-// note is the step of a mock. It records the path, the kind and the config of the step, and returns the output that the kind has in dry runs.
+// The method `note` is called instead of a step. It records the path, the kind and the config of this step, and returns the output that the kind has
+// in dry runs.
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {

@@ -19,9 +19,10 @@ import (
 // grace is the time within which a command must end after it was asked to stop.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output line by line. When the attempt is stopped, execute asks the command's process group to end, and
-// kills the group after the grace. On Unix execute also kills the rest of the group as soon as the command has ended, for whatever reason. So no
-// process of the group outlives the step there.
+// execute runs a command and streams its output line by line. On Unix, when the attempt is stopped, execute sends SIGTERM to the command's process
+// group, and SIGKILL after the time `grace`. When the command has ended, for whatever reason, execute kills the processes that remain in the group:
+// at once, or within 2*grace if they still have an output of the command open. So no process of the group outlives the step. On other systems execute
+// kills only the command itself, and at once.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -92,7 +93,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end streams the last line if no newline has ended it.
+// The method `end` streams the last line if it does not end with a newline.
 func (l *lines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

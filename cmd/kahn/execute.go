@@ -53,7 +53,8 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
 }
 
-// perform starts the run, answers its questions, and waits for it. The Result is nil if no run has begun.
+// perform starts the run, answers its questions, and waits for it. If the stored run has ended, perform only reads its Result. The Result is nil if
+// no run has begun.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
 	if stored.ended {
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
@@ -108,7 +109,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	return run.Wait()
 }
 
-// asker answers waiting nodes. It takes the answers from the flags, or else asks on the terminal.
+// asker answers waiting nodes. It takes an answer from the flags or, if the field `ask` is set, asks for it on the terminal.
 type asker struct {
 	answers pairs
 	ask     bool

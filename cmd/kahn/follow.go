@@ -84,7 +84,7 @@ func (f *follower) follow(ctx context.Context, log *store.EventLog) int {
 	return f.conclude(context.WithoutCancel(ctx))
 }
 
-// show shows the run until its end: from its stored events or, if it stores none, from its records.
+// The method `show` shows the run until its end: from its stored events or, if the run stores no events, from its records.
 func (f *follower) show(ctx context.Context, log *store.EventLog) error {
 	f.screen = newScreen(f.h)
 	defer f.screen.close()
@@ -121,8 +121,7 @@ func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	return nil
 }
 
-// take shows an event. It holds back the event of the run's end, because the display shows no events after the end, but events of a
-// redrive may follow.
+// take shows an event. It holds back the event of the run's end: events of a redrive may follow, and the display shows no events after the run's end.
 func (f *follower) take(e event.Event) {
 	if f.end = nil; isEnd(&e) {
 		f.end = &e
@@ -137,7 +136,7 @@ func isEnd(e *event.Event) bool {
 	return is
 }
 
-// watch writes a note when the run has not begun, waits for answers, or has lost its process. Events do not report these facts.
+// watch writes a note when the run has not begun, waits for answers, has lost its process, or has a process again. Events do not report these facts.
 func (f *follower) watch(ctx context.Context) {
 	// A run that has not begun has the zero sight, and must get a note. So `seen` begins with another value: the status of a cancelled run, which gets
 	// no note.
@@ -157,15 +156,15 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// lists contains the maps whose number of items the display knows.
+// The type `lists` records for which maps the display knows the number of items.
 type lists struct {
 	mu    sync.Mutex      // guards the fields below
 	known map[string]bool // the paths of these maps
-	asked bool            // whether an item of another map has begun, so that the store must be asked
+	asked bool            // whether an item of another map has begun; then the number must be read from the store
 	after time.Time       // when the store may be asked again
 }
 
-// see sets `asked` if the event starts an item of a map and the display does not know how many items this map has.
+// The method `see` sets the field `asked` if the event starts an item of a map and the display does not know how many items this map has.
 func (m *lists) see(e *event.Event) {
 	i := strings.LastIndexByte(e.Path, '[')
 	if i < 0 || e.Type != event.NodeStarted || !strings.HasSuffix(e.Path, "]") {
@@ -178,8 +177,8 @@ func (m *lists) see(e *event.Event) {
 	}
 }
 
-// If an item of a map has begun and the display does not know how many items this map has, count reads the whole run and passes the missing numbers to
-// the display. For ten times as long as the reading took, further calls of count do nothing.
+// The method `count` reads the whole run if an item of a map has begun and the display does not know how many items this map has. It passes the
+// missing numbers to the display. After a reading, calls of count do nothing for ten times as long as the reading took.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()
@@ -216,7 +215,7 @@ func (f *follower) nodes(ctx context.Context) ([]kahn.SnapshotNode, error) {
 	return snapshot.Nodes(nil)
 }
 
-// deep yields nodes and the nodes inside them.
+// The function `deep` yields nodes and the nodes inside them.
 func deep(nodes []kahn.SnapshotNode) iter.Seq[*kahn.SnapshotNode] {
 	return func(yield func(*kahn.SnapshotNode) bool) {
 		for i := range nodes {
@@ -248,8 +247,8 @@ type sight struct {
 	last   uint64 // the id of the last stored event
 }
 
-// look reads the lease, the status and the events of the run, and writes a note if a field of sight has changed. It reads the
-// records of the run only to write a note.
+// The method `look` reads the lease, the status and the id of the last event of the run. If one of them has changed in a way that needs a note, it
+// writes the note. It reads the records of the run only to write a note.
 func (w *watcher) look(ctx context.Context) error {
 	// The lease is read before the status. In the other order, a run that ends between the two readings would look like a run that has lost its
 	// process, since a run that has ended has no lease.
@@ -292,7 +291,7 @@ func (w *watcher) look(ctx context.Context) error {
 	return nil
 }
 
-// gone returns a note that says since when the process of the run is gone. It also shows this time on the screen.
+// The method `gone` returns a note that says since when the process of the run is gone. It also shows this time on the screen.
 func (w *watcher) gone(ctx context.Context) (string, error) {
 	row, err := w.db.Load(ctx, w.id)
 	if err != nil {
@@ -311,7 +310,7 @@ func (w *watcher) gone(ctx context.Context) (string, error) {
 	return note, nil
 }
 
-// waits returns a note about what the run waits for, with the commands that answer it.
+// The method `waits` returns a note that names the nodes that wait for an answer, with the commands that answer them.
 func (w *watcher) waits(ctx context.Context) (string, error) {
 	row, err := w.db.Load(ctx, w.id)
 	if err != nil {
@@ -339,7 +338,7 @@ func (w *watcher) waits(ctx context.Context) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// continued returns the command that continues a run, with an answer for a gate unless the gate is "".
+// The function `continued` returns the command that continues a run. Unless the gate is "", the command also answers the gate.
 func continued(file, id, gate, definition string) string {
 	text := fmt.Sprintf("kahn run -store %s -run %s", shellWord(file), shellWord(id))
 	if gate != "" {
@@ -390,7 +389,7 @@ func reportEnd(b *strings.Builder, n *kahn.SnapshotNode) {
 	}
 }
 
-// unknown returns the error for a run that is not in the store, with similar ids.
+// The method `unknown` returns the error for a run that is not in the store. The error suggests similar ids.
 func (f *follower) unknown(ctx context.Context) error {
 	page, err := f.db.List(ctx, store.Query{Limit: store.MaxPage})
 	if err != nil {

@@ -20,7 +20,7 @@ type performer struct {
 	hosted []string // the kinds of the host; nil if this command performs the steps
 }
 
-// kinds registers the flag -kinds, which names the kinds of a host.
+// The method `kinds` registers the flag -kinds, which names the kinds of a host.
 func (f *flags) kinds(to *performer) {
 	f.Func("kinds", "the kinds of a host, as `kind,kind`, or as @file with a kind a line; may be repeated", func(value string) error {
 		list, err := kindsOf(value)
@@ -110,8 +110,8 @@ func checkKind(name string) error {
 	return nil
 }
 
-// kinds returns the kinds that a definition may name. It omits the schemas of the kinds: vet checks configs itself, because it also checks
-// documents that Load refuses.
+// The method `kinds` returns the kinds that a definition may name. It omits the schemas of the kinds: vet checks configs itself, because it also
+// checks documents that Load refuses.
 func (p performer) kinds() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for _, name := range p.hosted {

@@ -66,7 +66,7 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"status": resp.StatusCode, "headers": headers, "body": parsed(resp.Header.Get("Content-Type"), text)}, nil
 }
 
-// ended returns the reason why a request ended: the cause of its context if the context has ended, and otherwise err.
+// The function `ended` returns the reason why a request ended: the cause of its context if the context has ended, and otherwise err.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -105,7 +105,8 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// expects reports whether a status is expected: by default each status below 400 is, otherwise each status that the config lists.
+// The method `expects` reports whether a status is expected. If the config lists the expected statuses, only these are; by default all statuses below
+// 400 are.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil
@@ -157,7 +158,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 }
 
-// parsed returns the body of a response: as a value if the content type is JSON and the body is valid JSON, otherwise as text.
+// The function `parsed` returns the body of a response: as a value if the content type is JSON and the body is valid JSON, otherwise as text.
 func parsed(contentType, text string) any {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
@@ -172,7 +173,7 @@ func parsed(contentType, text string) any {
 	return plain(v)
 }
 
-// plain replaces the numbers in a value by int64 if they are integers, and by float64 otherwise.
+// The function `plain` converts each json.Number in a value: to int64 if it is an integer that fits, and to float64 otherwise.
 func plain(v any) any {
 	return withNumbers(v, func(n json.Number) any {
 		if i, err := n.Int64(); err == nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// maxText bounds the texts that a step reads: files, responses and the output of commands.
+// maxText is the maximum length in bytes of a text in a step. A longer file, response or expanded template is an error. Of a longer output of a
+// command, the last maxText bytes are kept.
 const maxText = 1 << 20
 
-// kind is a kind of steps.
+// The type `kind` describes a kind of steps.
 type kind struct {
 	name     string
 	step     kahn.StepFunc

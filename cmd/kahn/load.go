@@ -25,7 +25,7 @@ func readFile(name string) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(file, int64(definition.Limits{}.Resolved().Bytes)+1))
 }
 
-// load reads the definition in a file. If the definition has problems, the error lists all of them, with their places.
+// The method `load` reads the definition in a file. If the definition has problems, the error lists all of them, with their places.
 func (p performer) load(file string) (*kahn.Graph, error) {
 	doc, err := p.document(file)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p performer) load(file string) (*kahn.Graph, error) {
 	return doc.Graph, nil
 }
 
-// document is like load, but returns the whole document, which includes the schedule.
+// The method `document` is like the method `load`, but returns the whole document, which includes the schedule.
 func (p performer) document(file string) (*definition.Document, error) {
 	data, err := readFile(file)
 	if err != nil {
@@ -62,7 +62,8 @@ func (p performer) equip(g *kahn.Graph) {
 	}
 }
 
-// name returns the name of a definition: the name of its graph or, if it has none, the name of its file without the extension.
+// The function `name` returns the name of a definition: the name of its graph or, if the graph has no name, the name of the file without the
+// extension.
 func name(g *kahn.Graph, file string) string {
 	if g.Name != "" {
 		return g.Name

@@ -14,9 +14,8 @@
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template, except for the kind jq: see template.go. Guards
 // and conditions are expressions of package expression, contracts are JSON Schemas.
 //
-// A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a
-// case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Only kahn run, kahn serve and
-// kahn test call steps.
+// A definition decides which commands run: run only a definition that you would run as a script. kahn test calls the steps that a case lists under
+// "real" and, if the case has "missing: real", the steps without a mock. Only kahn run, kahn serve and kahn test call steps.
 //
 // To read the code, begin with the function `commands` in commands.go: it returns the table of commands and flags.
 package main

@@ -87,7 +87,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	}
 }
 
-// find adds the names of inputs in expressions.
+// The method `find` adds the names of the inputs that expressions read.
 func (n names) find(texts ...string) {
 	accept := func(string) error { return nil }
 	for _, text := range texts {
@@ -104,7 +104,7 @@ func (n names) find(texts ...string) {
 	}
 }
 
-// findCalls adds the names of inputs in the templates of a config. If params is true, it also adds the names of parameters.
+// findCalls adds the names of the inputs that the templates of a config read. If params is true, it also adds the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
 		calls, _ := callsIn(text) // invalid templates were refused by the load of the definition
@@ -120,10 +120,10 @@ func (n names) findCalls(config any, params bool) {
 	})
 }
 
-// label returns the label of a gate, by its path in a run.
+// The method `label` returns the label of a gate. Its argument is the path of the gate in a run.
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
-// check returns an error for an answer or an input that the graph does not use.
+// The method `check` returns an error if there is no gate for an answer, if the graph does not use an input, or if an input has the name `here`.
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		if !n.gates[declaredPath(gate)] {
@@ -141,7 +141,7 @@ func (n names) check(answers, inputs pairs) error {
 	return nil
 }
 
-// choices returns a text that lists the valid names and suggests a similar one.
+// The function `choices` returns a text that lists the valid names, and suggests the name that is most similar to the written name.
 func choices(written, are string, of map[string]bool) string {
 	if len(of) == 0 {
 		return ": the definition has none"

@@ -43,8 +43,8 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// events returns how many events of a run to keep in memory. Without a page it returns 0, since only the page reads earlier events. Each output
-// line of a command is an event, so a run may have very many.
+// The method `events` returns how many events of a run are kept in memory. Without a page it returns 0, since only the page reads earlier events.
+// Each output line of a command is an event, so a run may have very many.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -95,7 +95,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		close()
 		leaving, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_ = rn.Shutdown(leaving) // an error says that steps of runs begun on the page were interrupted, which is no failure of the command
+		_ = rn.Shutdown(leaving) // an error says that steps of runs begun on the page were interrupted; the command has not failed
 	}, nil
 }
 

@@ -20,7 +20,7 @@ var errRefused = errors.New("the answer was refused")
 // posted holds the ids of the requests that were posted, by the gate that each request answers.
 type posted map[string]string
 
-// post posts answers for a run to the store. The process that performs the run reads them from the store.
+// The method `post` posts answers for a run to the store. The process that performs the run reads them from the store.
 func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
@@ -36,8 +36,8 @@ func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	return ids, nil
 }
 
-// replies returns nil until the process that performs the run has taken all answers. After that the error matches errRefused if the process has
-// refused an answer, and errPosted otherwise.
+// The method `replies` returns nil until the process that performs the run has taken all answers. Then it returns an error, which matches errRefused
+// if the process has refused an answer, and errPosted otherwise.
 func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil

@@ -50,7 +50,7 @@ func (p problem) String() string {
 	return b.String()
 }
 
-// said returns the message, preceded by the node.
+// The method `said` returns the message, preceded by the path of the node if there is a node.
 func (p problem) said() string {
 	if p.Node == "" {
 		return p.Message
@@ -70,7 +70,7 @@ func (ps problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// errors returns the problems without warnings.
+// The method `errors` returns the problems that are not warnings.
 func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
@@ -143,7 +143,7 @@ func (c *checker) add(p problem) {
 // take too long.
 const maxCompared = 1000
 
-// meant returns the choice that is most similar to a written name, or "" if none is similar.
+// The function `meant` returns the choice that is most similar to a written name, or "" if no choice is similar or there are more than maxCompared.
 func meant(written string, choices []string) string {
 	if len(choices) > maxCompared {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// records shows a run that does not store its events. It reads the records of the run repeatedly, and makes events from the changes. Between two
-// readings it pauses ten times as long as a reading took, but at least for a beat.
+// The method `records` shows a run that does not store its events. It reads the records of the run repeatedly, and makes events from the changes.
+// Between two readings it pauses ten times as long as a reading took, but at least for a beat.
 func (f *follower) records(ctx context.Context) error {
 	seen := changes{run: f.id, known: map[string]kahn.SnapshotNode{}}
 	for {
@@ -47,15 +47,15 @@ var endOf = map[kahn.RunStatus]event.Type{
 	kahn.RunCompleted: event.RunCompleted, kahn.RunFailed: event.RunFailed, kahn.RunCancelled: event.RunCancelled,
 }
 
-// changes makes events from the records of a run.
+// The type `changes` makes events from the records of a run.
 type changes struct {
 	run   string
 	begun bool
 	known map[string]kahn.SnapshotNode // by path, as they were read last
 }
 
-// events returns events that lead from the previous statuses of the nodes to the given statuses, in the order of their times. The events have no
-// ids.
+// The method `events` returns an event for each node whose status or number of attempts has changed since the previous call, in the order of their
+// times. Before these events, the first call also returns an event for the start of the run. The events have no ids.
 func (c *changes) events(nodes []kahn.SnapshotNode, created, now time.Time) (list []event.Event) {
 	if !c.begun {
 		c.begun = true

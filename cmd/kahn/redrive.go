@@ -34,7 +34,7 @@ func (p *paths) Set(path string) error {
 	return nil
 }
 
-// modes returns the redrive modes that the flags set, as options.
+// The method `modes` returns an option for each redrive mode that a flag has set.
 func (r *redrive) modes() (opts []kahn.Option) {
 	for _, mode := range []struct {
 		mode kahn.RedriveMode
@@ -50,7 +50,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 // options returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
-// ended returns an error if a run has not ended, because only ended runs can be redriven.
+// The method `ended` returns an error if a run has not ended, because only ended runs can be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
 		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command continues it", stored.ID, stored.Status)
@@ -58,7 +58,8 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// hinted adds a hint to an error that matches kahn.ErrHandlers: the flag that allows the redrive. It returns other errors unchanged.
+// The function `hinted` adds the name of the flag that allows the redrive to an error that matches kahn.ErrHandlers. It returns other errors
+// unchanged.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; the flag is -despite-handlers", err)
@@ -79,7 +80,7 @@ func (h *host) preview(ctx context.Context) int {
 	return exitOK
 }
 
-// repeated returns the paths of the nodes that a redrive would run again, in the order of declaration.
+// The method `repeated` returns the paths of the nodes that a redrive would run again, in the order of declaration.
 func (h *host) repeated(ctx context.Context) ([]string, error) {
 	if err := present(h.store); err != nil {
 		return nil, err
@@ -114,8 +115,8 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 // unknownRun returns the error for a redrive of a run that is not in the store.
 func (h *host) unknownRun() error { return fmt.Errorf("there is no run %s in %s", h.id, h.store) }
 
-// present returns an error if the file of a store does not exist. Callers call present before they open the store, since
-// opening it would create the file.
+// The function `present` returns an error if the file of a store does not exist. Callers call present before they open the store, since opening it
+// would create the file.
 func present(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("there is no %s", file)

@@ -44,7 +44,7 @@ func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func
 	return nil, nil
 }
 
-// event is a sink of the run.
+// The method `event` is a sink for the run's events.
 func (s *screen) event(e kahn.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *screen) note(line string) {
 	}
 }
 
-// items passes the number of items of a map to the display.
+// The method `items` passes the number of items of a map to the display.
 func (s *screen) items(path string, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *screen) items(path string, total int) {
 	}
 }
 
-// gone shows that no process has performed the run since the given time.
+// The method `gone` shows that no process has performed the run since the given time.
 func (s *screen) gone(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

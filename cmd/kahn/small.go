@@ -26,7 +26,7 @@ func sleep(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// expanded is the step of kind template.
+// The function `expanded` is the step of kind template.
 func expanded(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Text string }](s)
 	return c.Text, err

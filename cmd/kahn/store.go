@@ -83,7 +83,7 @@ func (e *goneError) Error() string {
 	return fmt.Sprintf("%s was removed or replaced during the run: the run is not kept", e.file)
 }
 
-// present returns a goneError if the file of the store was removed or replaced since it was opened.
+// The method `present` returns a goneError if the file of the store was removed or replaced since it was opened.
 func (s *storedRun) present() error {
 	if s.db == nil {
 		return nil
@@ -100,8 +100,9 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are given, only an
-// unfinished run with the same inputs counts.
+// choose chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are given, a run
+// that continues must have the same inputs: choose looks only for unfinished runs with these inputs, and returns an error if the run that -run names
+// has other inputs. It also returns an error if it finds several unfinished runs.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {

@@ -56,7 +56,7 @@ type testOptions struct {
 // run performs the command.
 func (o *testOptions) run(ctx context.Context, t *terminal, files []string) int {
 	ran, failed, code := 0, 0, exitOK
-	var all []string // each file once: a pattern such as *.yaml matches both a definition and its tests
+	var all []string // the files with tests, each once: a pattern such as *.yaml matches both a definition and its tests
 	for _, file := range files {
 		if !isTests(file) {
 			tests, err := testsOf(file)

@@ -77,7 +77,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// besideConfig maps the name of a field to a message for the author. These fields belong to a node, not to its config.
+// besideConfig maps the names of fields of a node to messages for an author who has written such a field into the node's config.
 var besideConfig = func() map[string]string {
 	notes := map[string]string{}
 	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {
@@ -110,7 +110,7 @@ func (c *checker) addUnknownFields(at place, object *definition.Value, known []s
 	return probably
 }
 
-// declared returns the names of the inputs that a graph declares.
+// The function `declared` returns the names of the inputs that a graph declares.
 func declared(graph *definition.Value) (names []string) {
 	for _, item := range items(member(graph, "inputs")) {
 		if item.Type == definition.Text {

@@ -119,7 +119,7 @@ func (s scope) delivers(name string) bool {
 	return s.free && s.inputs != nil && s.inputs.has[name]
 }
 
-// fields returns the members of an object.
+// The function `fields` returns the members of an object.
 func fields(v *definition.Value) []definition.Value {
 	if v == nil || v.Type != definition.Object {
 		return nil
@@ -160,7 +160,7 @@ func (s *scopes) wiring(at place) *wiring {
 // edge holds the ends of an edge that are known from the place of the edge in the document.
 type edge struct{ from, to string }
 
-// edges adds the edges of a part of a document. The part is one edge or a list of edges.
+// The method `edges` adds the edges of a part of a document. The part is one edge or a list of edges.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return
@@ -175,7 +175,7 @@ func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) 
 	}
 }
 
-// add adds an edge. unread is true if parts of the edge could not be read.
+// The method `add` adds an edge. The parameter `unread` is true if parts of the edge could not be read.
 func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	end := func(known, key string) string {
 		switch {
@@ -205,7 +205,7 @@ func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	w.partly[to] = w.partly[to] || unread || !ok
 }
 
-// leads reports whether edges lead or may lead from one node to another.
+// The method `leads` reports whether edges lead from one node to another, or may lead there because edges could not be read.
 func (w *wiring) leads(from, to string) bool {
 	source, ok := w.ids[from]
 	target, known := w.ids[to]
@@ -257,7 +257,7 @@ func (w *wiring) climb() {
 	}
 }
 
-// unread describes the parts of a document that could not be read.
+// The type `unread` describes the parts of a document that could not be read.
 type unread struct {
 	paths   []string
 	unknown map[string][]string // by path of an object: the fields probably meant by its unknown fields; "" may be any field
@@ -298,8 +298,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object or one of its named fields could not be read. It also returns true if an unknown field of the object may be
-// meant for one of the named fields.
+// The method `misses` reports whether an object or one of its named fields could not be read. It also returns true if an unknown field of the object
+// may be meant for one of the named fields.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)
