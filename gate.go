@@ -97,7 +97,7 @@ func decisionOf(signal any) Decision {
 	return Decision{Value: signal}
 }
 
-// isGate reports whether a signal completes the node.
+// isGate reports whether the node has the kind KindGate and no code of its own, so that a signal completes it.
 func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
@@ -137,9 +137,9 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices returns the answers that a gate accepts or a condition may give. These are the declared choices or, if there are none, the labels of the
-// node's out-edges. After these come the words that withAliases adds. If the list is nil, any answer is a choice. If no edge has the answer as its
-// label, no branch is taken.
+// The method `choices` returns the answers that a gate accepts or a condition may give. These are the declared choices or, if there are none, the
+// labels of the node's out-edges. After these come the words that withAliases adds. If the list is nil, any answer is a choice. If no edge has the
+// answer as its label, no branch is taken.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges from p, but the labels of those edges are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -239,10 +239,10 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 // Unwrap returns the [*ContractError], or the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// refuse returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error matches
-// [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock. If the
-// answer's BranchLabels panics, refuse does not check the choices, since the panic fails the gate later. If the contract or Check panics, refuse
-// returns an error.
+// The method `refuse` returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error
+// matches [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock.
+// If the answer's BranchLabels panics, refuse does not check the choices, since the panic fails the gate later. If the contract or Check panics,
+// refuse returns an error.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -451,8 +451,8 @@ func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }
 
-// expressible limits t to the years 1 to 9999, which snapshots and stores can express. It replaces a later time by the last second of the year
-// 9999, and an earlier time by one second after the zero time. The zero time stays zero.
+// The function `expressible` limits t to the years 1 to 9999, which snapshots and stores can express. It replaces a later time by the last second
+// of the year 9999, and an earlier time by one second after the zero time. The zero time stays zero.
 func expressible(t time.Time) time.Time {
 	switch u := t.UTC(); {
 	case t.IsZero():

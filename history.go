@@ -65,7 +65,7 @@ type observation struct {
 	took       int64
 }
 
-// apply configures a run to use the durations that h has learned, and to report the durations of its nodes to h.
+// The method `apply` configures a run to use the durations that h has learned, and to report the durations of its nodes to h.
 func (h *History) apply(c *config) error {
 	if h == nil {
 		return fmt.Errorf("%w: nil History", ErrBadOption)
@@ -86,7 +86,7 @@ func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	return 0, false
 }
 
-// teach adds the durations of the nodes of one run to h.
+// The method `teach` adds the durations of the nodes of one run to h.
 func (h *History) teach(name string, seen []observation) {
 	if len(seen) == 0 {
 		return
@@ -111,7 +111,7 @@ func (h *History) teach(name string, seen []observation) {
 	}
 }
 
-// workflow returns the workflow with this name, and moves it to the back of the list. It adds a workflow that h does not have yet.
+// The method `workflow` returns the workflow with this name, and moves it to the back of the list. It adds a workflow that h does not have yet.
 func (h *History) workflow(name string) *workflow {
 	if e := h.workflows[name]; e != nil {
 		h.recent.MoveToBack(e)
@@ -139,7 +139,7 @@ func (h *History) space(w *workflow) bool {
 	return h.paths < limit
 }
 
-// estimates returns the estimates of a workflow, or nil if the History contains no paths of the workflow.
+// The method `estimates` returns the estimates of a workflow, or nil if the History contains no paths of the workflow.
 func (h *History) estimates(name string) *estimates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -268,7 +268,7 @@ func (r *Run) learnedPath(prefix string, ref machine.Ref) string {
 	return prefix + r.plan.names[ref]
 }
 
-// schedule returns the order of a run that uses a History; nil means the plan's own order.
+// The method `schedule` returns the order of a run that uses a History; nil means the plan's own order.
 func (r *Run) schedule() *machine.Schedule {
 	known := r.estimates()
 	if known == nil {
@@ -288,21 +288,21 @@ func (r *Run) schedule() *machine.Schedule {
 	return &s
 }
 
-// learning connects a run to its History.
+// The type `learning` connects a run to its History.
 type learning struct {
 	known   *estimates  // the estimates that the run uses; nil if it uses none
 	lessons []lesson    // durations from ended runs that the History has not learned yet
 	news    atomic.Bool // whether there are lessons; written under the run's lock
 }
 
-// lesson is the duration of a node.
+// A lesson is the duration of a node that the History has not learned yet.
 type lesson struct {
 	run  *Run
 	ref  machine.Ref
 	took int64
 }
 
-// estimates returns the estimates that the run uses, or nil if it uses none.
+// The method `estimates` returns the estimates that the run uses, or nil if it uses none.
 func (r *Run) estimates() *estimates {
 	if x := r.outermost().learning; x != nil {
 		return x.known
@@ -328,8 +328,8 @@ func (r *Run) noteLessons() {
 	}
 }
 
-// teach passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's lock while it
-// waits for the lock of the History, which other runs also use.
+// The method `teach` passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's
+// lock while it waits for the lock of the History, which other runs also use.
 //
 //go:noinline
 func (r *Run) teach() {
@@ -356,7 +356,7 @@ func (r *Run) teach() {
 	r.release(r.now())
 }
 
-// lesson returns the duration of the last attempt of a node. ok is false if the History must not learn the duration.
+// The method `lesson` returns the duration of the last attempt of a node. ok is false if the History must not learn the duration.
 func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
 	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {

@@ -89,7 +89,7 @@ func (in *inbox) load(ctx context.Context, run string, after uint64) (list []sto
 	return list, err
 }
 
-// add appends a page of requests to the waiting requests.
+// The method `add` appends a page of requests to the waiting requests.
 func (in *inbox) add(page []store.PostedRequest) {
 	for _, q := range page {
 		if in.loaded = q.Number; !in.hasAnswer(q.Number) {
@@ -107,7 +107,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore sets in.ahead to the answers in the record of the run. The run has not sent these answers to the store yet.
+// The method `restore` sets in.ahead to the answers in the record of the run. The run has not sent these answers to the store yet.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -154,7 +154,7 @@ func (in *inbox) unreadable() error {
 // isBusy reports whether a goroutine takes requests. Until this goroutine finishes, a run at rest does not end.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
-// close ends the watch. The caller does not hold the run's lock.
+// The method `close` ends the watch. The caller does not hold the run's lock.
 func (in *inbox) close() error {
 	if in == nil || in.stop == nil {
 		return nil
@@ -386,7 +386,7 @@ func (r *Run) repeatLoad() {
 	}
 }
 
-// perform performs a request. It calls user code, so the caller must not hold the run's lock.
+// The method `perform` performs a request. It calls user code, so the caller must not hold the run's lock.
 func (r *Run) perform(q *store.PostedRequest) {
 	var err error
 	switch {
@@ -442,8 +442,9 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// await adds an Await of the node to c, the commit that contains the node's record. The store then reports to the node when the awaited run ends. If
-// the node no longer awaits a run, the Await has no Run. If the node awaits the same run as before, or still awaits no run, await adds nothing.
+// The method `await` adds an Await of the node to c, the commit that contains the node's record. The store then reports to the node when the
+// awaited run ends. If the node no longer awaits a run, the Await has no Run. If the node awaits the same run as before, or still awaits no run,
+// await adds nothing.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -556,8 +557,8 @@ func (r *Run) takeAside() {
 	}
 }
 
-// reply answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received. If the request
-// took effect, it was answered then, and reply does nothing.
+// The method `reply` answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received. If
+// the request took effect, it was answered then, and reply does nothing.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
@@ -651,7 +652,7 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 	return q, q.Check()
 }
 
-// wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
+// A wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
 type wake struct{ due.Entry }
 
 // afterAsStored calls the method `after` for an alarm that the next life of the run also needs: the end of a backoff, the end of a pause, or a
@@ -684,7 +685,7 @@ func (r *Run) hasWork() bool {
 	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
 }
 
-// pausing returns the number of loops that pause between two iterations.
+// The method `pausing` returns the number of loops that pause between two iterations.
 func (r *Run) pausing() (n int) {
 	for _, x := range r.extras {
 		if x.comp != nil && x.comp.pause != nil {
@@ -715,7 +716,7 @@ func (r *Run) postSignal(ctx context.Context, s *signal) error {
 	return nil
 }
 
-// mailbox returns the store's inbox, or nil if the store has none. Requests in the inbox are for the next life of the run.
+// The method `mailbox` returns the store's inbox, or nil if the store has none. Requests in the inbox are for the next life of the run.
 func (r *Run) mailbox() store.Inbox {
 	if r.durable == nil {
 		return nil
@@ -724,7 +725,7 @@ func (r *Run) mailbox() store.Inbox {
 	return in
 }
 
-// post posts a request for the next life of a run at rest. A request without an id gets a new one.
+// The method `post` posts a request for the next life of a run at rest. A request without an id gets a new one.
 func (r *Run) post(ctx context.Context, q store.Request) error {
 	in := r.mailbox()
 	if in == nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bracket is an open bracket of a text.
+// A bracket is an open bracket of a text.
 type bracket struct {
 	text string // "(", "[", "{" or "{{"
 	at   int    // the bracket's offset in bytes

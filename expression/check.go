@@ -182,13 +182,13 @@ func (c *compiler) answersOf(n ast.Node) []string {
 	return nil
 }
 
-// sample is a value of a kind.
+// A sample is a value with the name of its kind.
 type sample struct {
 	kind  string
 	value any
 }
 
-// samples has a value of each kind. An operator or a function that refuses the sample of a kind refuses all values of this kind.
+// The list `samples` has a value of each kind. An operator or a function that refuses the sample of a kind refuses all values of this kind.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
 // checkOperands reports an operator or a function that always fails. It looks at two cases. In the first, the kinds of all operands are known and

@@ -40,8 +40,9 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. Two nodes may share a child: the parser reads a < b < c as a < b && b < c, with one node for
-// b. compile counts a shared node at each visit. Otherwise nested comparisons with fewer than maxParts parts could take exponential time.
+// The method `compile` turns a node of the syntax tree into a part. Two nodes may share a child: the parser reads a < b < c as a < b && b < c, with
+// one node for b. compile counts a shared node at each visit. Otherwise nested comparisons with fewer than maxParts parts could take exponential
+// time.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
@@ -283,7 +284,7 @@ func isNode(n ast.Node) bool {
 	return ok && strings.TrimPrefix(root.Value, "$") == "nodes"
 }
 
-// operators are the operators that always need the values of both sides.
+// The map `operators` has the operators that always need the values of both sides.
 var operators = func() map[string]func(e *evaluation, a, b any) (any, error) {
 	all := maps.Clone(arithmetic)
 	for op, holds := range comparisons {
@@ -481,7 +482,7 @@ func noMember(path ast.Node) error {
 	return fmt.Errorf("%w: %.200s", errMember, strings.Join(names, ""))
 }
 
-// namespace translates the beginning of a path. The function "take" returns the next member of the path.
+// The method `namespace` translates the beginning of a path. The function "take" returns the next member of the path.
 func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
 	name := strings.TrimPrefix(n.Value, "$")
 	translate, ok := namespaces[name]

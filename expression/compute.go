@@ -12,7 +12,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// arithmetic has the operators that compute a number or join two texts.
+// The map `arithmetic` has the operators that compute a number or join two texts.
 var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 	"+": func(e *evaluation, a, b any) (any, error) {
 		s, isText := text(a)
@@ -173,7 +173,7 @@ var functions = map[string]function{
 	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
 }
 
-// results maps a function to the kind of its result, if the kind is always the same.
+// The map `results` has the kind of the results of each function whose results always have the same kind.
 var results = map[string]string{
 	"len": "number", "int": "number", "float": "number", "abs": "number", "floor": "number", "ceil": "number", "round": "number",
 	"contains": "bool", "startsWith": "bool", "endsWith": "bool", "split": "list",
@@ -223,7 +223,7 @@ func split(e *evaluation, s []string) (any, error) {
 	return parts, nil
 }
 
-// join joins the members of a list: texts, numbers or booleans.
+// The function `join` joins the members of a list, which must be texts, numbers or booleans.
 func join(e *evaluation, args []any) (any, error) {
 	separator := ""
 	if len(args) == 2 {
@@ -265,7 +265,7 @@ func replace(e *evaluation, s []string) (any, error) {
 	return strings.ReplaceAll(s[0], s[1], s[2]), nil
 }
 
-// render returns a text, a number or a boolean as a text.
+// The function `render` returns a text, a number or a boolean as a text.
 func render(v any) (string, error) {
 	if s, ok := text(v); ok {
 		return s, nil
@@ -322,8 +322,8 @@ func fraction(e *evaluation, v any) (any, error) {
 	return float(n), nil
 }
 
-// rounding returns a function that leaves integers as they are and rounds other numbers. A rounded number becomes an int64 if it fits
-// into one.
+// The function `rounding` returns a function that leaves integers as they are and rounds other numbers. A rounded number becomes an int64 if it
+// fits into one.
 func rounding(round func(float64) float64) func(*evaluation, []any) (any, error) {
 	return func(_ *evaluation, args []any) (any, error) {
 		n, ok := number(args[0])
@@ -341,9 +341,9 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 	}
 }
 
-// extreme returns a function that finds the least or the greatest of its arguments. If its only argument is a list, the function searches the
-// members of the list. It compares each value with the best value so far, and passes the result to "before", which reports whether the new value is
-// better.
+// The function `extreme` returns a function that finds the least or the greatest of its arguments. If its only argument is a list, the function
+// searches the members of the list. It compares each value with the best value so far, and passes the result to "before", which reports whether the
+// new value is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -435,7 +435,7 @@ func quoted(s string) bool {
 	return quote != 0 || last != 0 && s[len(s)-1] == last
 }
 
-// apply translates a function call.
+// The method `apply` translates a function call.
 func (c *compiler) apply(n ast.Node, name string, args []ast.Node) (part, error) {
 	f := functions[name]
 	if len(args) < f.least || len(args) > f.most {

@@ -180,7 +180,7 @@ type evaluation struct {
 	steps int
 }
 
-// spend charges n steps. The package comment lists what costs steps.
+// The method `spend` charges n steps. The package comment lists what costs steps.
 func (e *evaluation) spend(n int) error {
 	if e.steps%256+n >= 256 || e.steps == 0 {
 		if err := e.ctx.Err(); err != nil {

@@ -37,12 +37,12 @@ var sayings = []saying{
 
 const noPredicates = "functions that evaluate an expression for each member are not supported; a node with a map performs a graph for each item"
 
-// token matches the parser's message about an unexpected token, with the token's kind and text.
+// The pattern `token` matches the parser's message about an unexpected token, with the token's kind and text.
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
-// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or before it, the
-// error names the bracket. Otherwise the error is the parser's, in this package's words. If this package does not know the parser's message, it
-// puts a phrase of its own before that message.
+// The function `refusal` returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or
+// before it, the error names the bracket. Otherwise the error is the parser's, in this package's words. If this package does not know the parser's
+// message, it puts a phrase of its own before that message.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired

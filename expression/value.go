@@ -65,7 +65,7 @@ func plain(v any) reflect.Value {
 
 var numberType = reflect.TypeFor[json.Number]()
 
-// member returns a member of a value. The key is a key of a map, a name of a field of a struct, or a position in a list.
+// The function `member` returns a member of a value. The key is a key of a map, a name of a field of a struct, or a position in a list.
 func member(v, key any) (any, error) {
 	switch r := plain(v); r.Kind() {
 	case reflect.Map:
@@ -129,7 +129,7 @@ func mapMember(m reflect.Value, key any) (any, error) {
 	return inside(v)
 }
 
-// field finds an exported field, including promoted fields, by its JSON name, or by its Go name in any case.
+// The function `field` finds an exported field, including promoted fields, by its JSON name, or by its Go name in any case.
 func field(r reflect.Value, name string) (reflect.Value, bool) {
 	for _, f := range reflect.VisibleFields(r.Type()) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -220,7 +220,7 @@ func negate(v any) (any, error) {
 	return nil, mismatch("minus %s", kind(v))
 }
 
-// order compares two numbers or two texts. A NaN has no order.
+// The function `order` compares two numbers or two texts. A NaN has no order.
 func order(a, b any) (c int, ordered bool, err error) {
 	x, isNumber := number(a)
 	y, both := number(b)
@@ -268,7 +268,7 @@ func exact(n any) (f *big.Float, ok bool) {
 // maxNesting is the largest depth of values that can be compared. There must be a limit, since a value may contain itself.
 const maxNesting = 100
 
-// equal compares two values.
+// The method `equal` compares two values.
 func (e *evaluation) equal(a, b any, depth int) (bool, error) {
 	if err := e.spend(1); err != nil {
 		return false, err

@@ -58,7 +58,7 @@ const (
 	undoByHand undoMode = "by_hand"
 )
 
-// option returns the mode as an option of a redrive.
+// The method `option` returns the mode as an option of a redrive.
 func (m undoMode) option() kahn.RedriveMode {
 	if m == undoByHand {
 		return kahn.CompensatedByHand
@@ -88,7 +88,7 @@ var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requ
 // reasonBytes is the maximum length of a reason, a comment or the name of an actor; longer texts are cut.
 const reasonBytes = 1_000
 
-// write performs an action at most once for each idempotency key, and writes an audit record of it.
+// The method `write` performs an action at most once for each idempotency key, and writes an audit record of it.
 func (c *call) write() error {
 	key, kept, first, err := c.accept()
 	if err != nil {
@@ -123,8 +123,8 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// accept reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key.
-// The result `first` is true if the key is new.
+// The method `accept` reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key. The
+// result `first` is true if the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -166,7 +166,7 @@ func (c *call) readBody() ([]byte, error) {
 	return data, parseBody(data, c.body)
 }
 
-// perform calls the action. It returns a panic of a host's function as an error.
+// The method `perform` calls the action. It returns a panic of a host's function as an error.
 func (c *call) perform() (answer any, err error) {
 	err = c.h.contain(c.r, c.route.path, func() (err error) {
 		answer, err = c.route.serve(c)
@@ -204,7 +204,7 @@ func (c *call) answer(kept *kept) error {
 	return c.reply(http.StatusAccepted, kept.answer)
 }
 
-// audit writes a record of an action, with its response or its error.
+// The method `audit` writes a record of an action, with its response or its error.
 func (c *call) audit(answer any, err error) {
 	attrs := []slog.Attr{
 		slog.String("action", strings.TrimPrefix(c.route.path, "api/v1/")), slog.String("actor", c.actor()), slog.String("remote", c.r.RemoteAddr),
@@ -241,8 +241,8 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor returns the name of the client that makes the request. Events and results contain the name. The method `actor` calls the option Actor once;
-// if Actor panics, the name is "".
+// The method `actor` returns the name of the client that makes the request. Events and results contain the name. The method `actor` calls the
+// option Actor once; if Actor panics, the name is "".
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""
@@ -287,7 +287,7 @@ func (x *replies) has(key string) bool {
 	return x.byKey[key] != nil
 }
 
-// drop forgets the response for a key, so that a request with this key is performed again.
+// The method `drop` forgets the response for a key, so that a request with this key is performed again.
 func (x *replies) drop(key string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

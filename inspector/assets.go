@@ -16,7 +16,7 @@ var dist embed.FS
 //go:embed openapi.json
 var description []byte
 
-// asset reports whether a path names a file of the page.
+// The function `asset` reports whether a path names a file of the page.
 func asset(p string) bool { return strings.HasPrefix(p, "assets/") }
 
 // serveAsset responds with a file of the page. Clients may cache the file, since its name changes with its content.
@@ -40,7 +40,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	return nil
 }
 
-// page responds with the HTML document, which loads the scripts and styles.
+// The method `page` responds with the HTML document, which loads the scripts and styles.
 func (c *call) page() (any, error) {
 	data, err := dist.ReadFile("page/dist/index.html")
 	if err != nil {

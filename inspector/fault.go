@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// fault describes an error to a client.
+// A fault describes an error to a client.
 type fault struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`
@@ -48,7 +48,7 @@ type faultReply struct {
 // mostChoices is the maximum number of choices that a fault lists; it leaves out further choices.
 const mostChoices = 20
 
-// refusal is the status and the code for an error of package kahn.
+// A refusal is the status and the code for an error of package kahn.
 type refusal struct {
 	match  error
 	status int
@@ -107,7 +107,7 @@ func faultOf(err error) *fault {
 	return f
 }
 
-// refuse writes an error as the response.
+// The function `refuse` writes an error as the response.
 func refuse(w http.ResponseWriter, err error) {
 	f := faultOf(err)
 	w.Header().Set("Content-Type", jsonType)

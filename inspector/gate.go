@@ -113,7 +113,7 @@ func answerSchema(at place) json.RawMessage {
 	return text
 }
 
-// basis is a value on which a person decides.
+// A basis is a value on which a person decides.
 type basis struct {
 	Name  string `json:"name"`           // the name of the input, or the id of the predecessor
 	Path  string `json:"path,omitempty"` // the path of the predecessor; empty for an input of the gate
@@ -157,7 +157,7 @@ func (c *call) basesOf(path string) (list []rawBasis) {
 	return list
 }
 
-// bases returns the values as the client may see them.
+// The method `bases` returns the values as the client may see them.
 func (c *call) bases(run, path string, raw []rawBasis) (list []basis) {
 	if !c.mayViewData() {
 		return nil

@@ -50,7 +50,7 @@ type graphEdge struct {
 // mostNodes is the maximum number of nodes of one graph in a response; further nodes are left out.
 const mostNodes = 20_000
 
-// The type `inside` is a graph of a run, and where in the run the graph is.
+// The type `inside` is a graph of a run, with its place in the run.
 type inside struct {
 	plan      *kahn.Plan // nil if unknown
 	known     bool       // whether the graph exists
@@ -71,7 +71,7 @@ func look(run subject, path string) (inside, error) {
 	return inside{plan: in.Plan, known: in.Plan != nil || in.Nodes != nil, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
 }
 
-// place is a node in its plan.
+// A place is a node in its plan.
 type place struct {
 	plan   *kahn.Plan
 	ref    machine.Ref
@@ -79,7 +79,7 @@ type place struct {
 	parent string // the path of the composite that contains the node, "" in the outermost graph
 }
 
-// node returns the node's declaration, or the zero Node if the plan is unknown.
+// The method `node` returns the node's declaration, or the zero Node if the plan is unknown.
 func (at place) node() kahn.Node {
 	if at.plan == nil {
 		return kahn.Node{}
@@ -103,11 +103,11 @@ func (x looked) look(run subject, path string) (inside, error) {
 	return in, err
 }
 
-// place returns the place of a node of the target.
+// The method `place` returns the place of a node of the target.
 func (c *call) place(path string) (place, error) { return find(c.target, path, c.looked) }
 
-// find returns the place of the node at a path. An id may contain slashes and brackets, so the first id of the path may end at any slash or
-// bracket. Therefore find tries each beginning of the path that is the id of a node.
+// The function `find` returns the place of the node at a path. An id may contain slashes and brackets, so the first id of the path may end at any
+// slash or bracket. Therefore find tries each beginning of the path that is the id of a node.
 func find(run subject, path string, seen looked) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -457,7 +457,7 @@ func (c *call) preview() (any, error) {
 	return c.previewed(from, list, err)
 }
 
-// previewed returns the reply to a preview of a redrive or a fork of a snapshot: `list` and `err` are the results of the preview.
+// The method `previewed` returns the reply to a preview of a redrive or a fork of a snapshot: `list` and `err` are the results of the preview.
 func (c *call) previewed(from *kahn.Snapshot, list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list), Inputs: c.rootInputs(from)}
 	if errors.Is(err, kahn.ErrHandlers) {

@@ -13,7 +13,7 @@ type hitReply struct {
 	At  string `json:"at"`            // when the step of that run returned
 }
 
-// hit describes the earlier run that made an output. It returns nil if no earlier run made the output.
+// The method `hit` describes the earlier run that made an output. It returns nil if no earlier run made the output.
 func (c *call) hit(h *event.Hit) *hitReply {
 	if h == nil {
 		return nil

@@ -25,7 +25,7 @@ type hub struct {
 	steps int64         // the number of events read and rows made; tests check that it does not grow with the number of pages
 }
 
-// page is one open stream.
+// A page is one open stream.
 type page struct {
 	run  string
 	from cursor // the run's cursor when the page joined, before the page had read anything
@@ -47,8 +47,8 @@ const (
 	maxChanges = 4_000
 )
 
-// join adds a page that shows the list of runs and, if `run` is not empty, the run with this id. join returns false if there are already
-// `most` pages.
+// The method `join` adds a page that shows the list of runs and, if `run` is not empty, the run with this id. join returns false if there are
+// already `most` pages.
 func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
 	p, ready := h.add(run, most, sees)
 	if p == nil {
@@ -59,7 +59,7 @@ func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool
 	return p, true
 }
 
-// add adds a page, and starts the goroutine if the page is the first.
+// The method `add` adds a page, and starts the goroutine if the page is the first.
 func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan struct{}) {
 	from := h.last(run)
 	h.mu.Lock()
@@ -100,7 +100,7 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// differences is for a run without events. It returns the nodes whose statuses differ between two cursors.
+// The function `differences` is for a run without events. It returns the nodes whose statuses differ between two cursors.
 func differences(now, before cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0
@@ -113,7 +113,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// earliest returns the earliest cursor of the pages that show the run. The cursor of a page is from the time when the page joined.
+// The method `earliest` returns the earliest cursor of the pages that show the run. The cursor of a page is from the time when the page joined.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +137,7 @@ func (h *hub) leave(p *page) {
 	}
 }
 
-// take removes the pending messages of a page, and returns them.
+// The method `take` removes the pending messages of a page, and returns them.
 func (h *hub) take(p *page) [][]byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +156,7 @@ func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	h.send(message, wants)
 }
 
-// send queues a message for every page for which `wants` returns true.
+// The method `send` queues a message for every page for which `wants` returns true.
 func (h *hub) send(message []byte, wants func(*page) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *hub) shownRuns() map[string]bool {
 // Messages without data: hello is the first message, and reset makes a page read everything again.
 var hello, reset = []byte("event: hello\ndata: {}\n\n"), []byte("event: reset\ndata: {}\n\n")
 
-// frame encodes a server-sent event.
+// The function `frame` encodes a server-sent event.
 func frame(name string, data any) ([]byte, error) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -207,14 +207,14 @@ func frame(name string, data any) ([]byte, error) {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text), nil
 }
 
-// watch is the state of the hub's goroutine.
+// The type `watch` is the state of the hub's goroutine.
 type watch struct {
 	hub     *hub
 	listed  map[string]seen
 	cursors map[string]cursor // the cursors of the runs that pages show
 }
 
-// cursor is a position in the events of a run. The pages that show the run know all changes up to the event with the id `event`.
+// A cursor is a position in the events of a run. The pages that show the run know all changes up to the event with the id `event`.
 type cursor struct {
 	run   *kahn.Run
 	event uint64
@@ -268,7 +268,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages whose clients may know of only some runs. The field `sees` of such a page is set.
+// The method `choosing` returns the pages whose clients may know of only some runs. The field `sees` of such a page is set.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -294,7 +294,7 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// follow looks for changes until the channel `stop` is closed. It does not report the runs that exist when it begins.
+// The method `follow` looks for changes until the channel `stop` is closed. It does not report the runs that exist when it begins.
 func (w *watch) follow(stop, ready chan struct{}) {
 	w.list()
 	close(ready)
@@ -322,7 +322,7 @@ func (w *watch) follow(stop, ready chan struct{}) {
 	}
 }
 
-// list returns the changes in the list of runs since the previous call.
+// The method `list` returns the changes in the list of runs since the previous call.
 func (w *watch) list() runsMessage {
 	m := runsMessage{Runs: []runRow{}, Removed: []string{}, Counts: counts{}}
 	now := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// lead says to which nodes the graph leads after an answer of a gate, after a failure of the gate, or after an answer of a condition that follows the
-// gate.
+// A lead says to which nodes the graph leads after an answer of a gate, after a failure of the gate, or after an answer of a condition that follows
+// the gate.
 type lead struct {
 	Answer string   `json:"answer,omitempty"` // the answer; if On and Answer are empty: any answer
 	On     string   `json:"on,omitempty"`     // instead of an answer: failure, or always
@@ -121,7 +121,7 @@ func needsAll(plan *kahn.Plan, id string) bool {
 	return join == 0 || join.Rule() == kahn.AllSucceeded
 }
 
-// follows reports whether an answer of a node takes the edges with the given label. Every answer takes the edges without a label.
+// The function `follows` reports whether an answer of a node takes the edges with the given label. Every answer takes the edges without a label.
 func follows(plan *kahn.Plan, ref machine.Ref, answer, label string) bool {
 	if label == "" {
 		return true

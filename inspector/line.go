@@ -16,7 +16,7 @@ type lineRow struct {
 	More    bool `json:"more,omitempty"`  // Ahead may be too small, because not all pending runs were read
 	Running int  `json:"running"`         // the number of runs that run now; 0 for stored runs without a key
 	Limit   int  `json:"limit,omitempty"` // how many may run at once, if the Runner has a limit
-	// From is when the run may begin, if that is later than now. Ahead is 0 until then.
+	// From is the time at which the run may begin. It is set only if this time is in the future. Ahead is 0 until then.
 	From string `json:"from,omitempty"`
 }
 

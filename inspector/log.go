@@ -386,8 +386,8 @@ func (c *call) endCause(p event.RunEnd) string {
 	return ""
 }
 
-// A run was continued if it first started more than continuedLater before its last process began to perform it. A smaller difference may come from
-// imprecise clocks.
+// If a run first started more than continuedLater before its last process began to perform it, the run counts as continued. A smaller difference
+// may come from imprecise clocks.
 const continuedLater = 10 * time.Millisecond
 
 // The function `lasted` returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
@@ -426,7 +426,7 @@ func joined(line, part string) string {
 	return line + " " + part
 }
 
-// chunk renders a value of user code in a line.
+// The function `chunk` renders a value of user code in a line.
 func chunk(v any) string {
 	if text, ok := v.(string); ok {
 		return clip(text, shownText)
@@ -438,7 +438,7 @@ func chunk(v any) string {
 	return clip(string(data), shownText)
 }
 
-// span is an attempt on the timeline. The times are milliseconds after timelineReply.Start.
+// A span is an attempt on the timeline. The times are milliseconds after timelineReply.Start.
 type span struct {
 	Path    string  `json:"path"`
 	Attempt int     `json:"n"`
@@ -502,9 +502,9 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// period returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the beginning of
-// the run. If the run has not ended, the period ends now. If the run has lost its process, the period ends when that process was last heard
-// of.
+// The method `period` returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the
+// beginning of the run. If the run has not ended, the period ends now. If the run has lost its process, the period ends when that process was last
+// heard of.
 func (c *call) period(run subject) (zero, end time.Time) {
 	zero, end = run.Started(), time.Now()
 	first, last := run.EventRange()

@@ -245,7 +245,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	reply.Inputs = reply.Inputs[:min(len(reply.Inputs), mostInputs)]
 }
 
-// decision returns the parts of a gate's answer that the client may see.
+// The method `decision` returns the parts of a gate's answer that the client may see.
 func (c *call) decision(path string, d *kahn.Decision) *answered {
 	if d == nil {
 		return nil
@@ -392,8 +392,8 @@ func observes(plan *kahn.Plan, id string) bool {
 	return n.Cleanup || n.Kind == kahn.KindEnd
 }
 
-// fate returns the state of an edge: open, taken or dead. The argument `from` is the result of the edge's source, and `observed` says whether the
-// edge's target is a cleanup node or the end node. For an edge that waits for success, a tolerated failure counts as success.
+// The function `fate` returns the state of an edge: open, taken or dead. The argument `from` is the result of the edge's source, and `observed`
+// says whether the edge's target is a cleanup node or the end node. For an edge that waits for success, a tolerated failure counts as success.
 func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// param is a parameter of a query. Ids of runs and paths of nodes are query parameters, not parts of the URL's path, because they may
-// contain slashes and dots, which routers normalize.
+// A param is a parameter of a query. Ids of runs and paths of nodes are query parameters, not parts of the URL's path, because they may contain
+// slashes and dots, which routers normalize.
 type param struct {
 	Name     string
 	Required bool
@@ -35,7 +35,7 @@ const (
 	jsonType = "application/json"
 )
 
-// query has the parameters of a request, by name.
+// The type `query` has the parameters of a request, by name.
 type query struct {
 	texts   map[string][]string
 	numbers map[string]int

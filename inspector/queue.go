@@ -35,14 +35,14 @@ type queues struct {
 // to count many runs for each request.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process serves, sorted. It does not count the runs that this process performs, and leaves out queues
-// without further runs.
+// The method `unclaimable` returns the queues that no live process serves, sorted. It does not count the runs that this process performs, and
+// leaves out queues without further runs.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := h.unserved(ctx)
 	return h.withoutOwn(list), err
 }
 
-// unserved returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.
+// The method `unserved` returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.
 func (h *handler) unserved(ctx context.Context) ([]store.QueueState, error) {
 	from, ok := h.Store.(store.QueueStore)
 	if !ok {

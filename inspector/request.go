@@ -25,7 +25,7 @@ type Controller interface {
 	CancelNode(ctx context.Context, run, node string) error
 }
 
-// demand is an action on a stored run, with one function for each way to perform the action.
+// A demand is an action on a stored run, with one function for each way to perform the action.
 type demand struct {
 	judge   func() error                            // if not nil, returns the error with which the run would refuse the action in its stored state
 	control func(context.Context, Controller) error // performs the action through the store itself
@@ -41,7 +41,7 @@ func (d demand) judged() error {
 	return d.judge()
 }
 
-// ask performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process
+// The method `ask` performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process
 // performs the run, or if this process cannot perform the run, ask posts a request to the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {
@@ -107,7 +107,7 @@ func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
 
-// control performs a demand through a store that is a Controller.
+// The method `control` performs a demand through a store that is a Controller.
 func (c *call) control(x Controller, s *storedRun, d demand) error {
 	if err := d.judged(); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// route is an endpoint: a row of the table that the handler, openapi.json and the tests share.
+// A route is an endpoint: a row of the table that the handler, openapi.json and the tests share.
 type route struct {
 	method, path string
 	action       Action // the Action that the endpoint needs besides View; "" if it needs no other
@@ -136,7 +136,7 @@ func init() {
 	}
 }
 
-// call is a request, with what the handler has found out about the request.
+// A call is a request, with what the handler has found out about the request.
 type call struct {
 	h      *handler
 	w      http.ResponseWriter
@@ -152,7 +152,7 @@ type call struct {
 	data   *bool     // whether the client may ViewData; nil until Authorize is called with ViewData
 }
 
-// prepare authorizes a request, decodes its query and, if it is not a POST, finds its run.
+// The method `prepare` authorizes a request, decodes its query and, if it is not a POST, finds its run.
 func (c *call) prepare() (err error) {
 	if a := c.route.action; a != "" {
 		if err := c.h.authorize(c.r, a); err != nil {
@@ -211,7 +211,7 @@ func (c *call) mayViewData() bool {
 	return *c.data
 }
 
-// reply responds with JSON. The response to a GET has an ETag. If the client already has the body, the response leaves it out.
+// The method `reply` responds with JSON. The response to a GET has an ETag. If the client already has the body, the response leaves it out.
 func (c *call) reply(status int, answer any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)

@@ -32,7 +32,7 @@ type limits struct {
 	Slots   int `json:"slots,omitempty"`
 }
 
-// counts maps each status to the number of runs in it.
+// The type `counts` maps each status to the number of runs in it.
 type counts map[string]int
 
 func (c *call) info() (any, error) {
@@ -140,7 +140,7 @@ type runsReply struct {
 	Total int `json:"total"`
 }
 
-// arrival is a run and its place in the list, which is sorted by rank, time of arrival and id.
+// An arrival is a run and its place in the list, which is sorted by rank, time of arrival and id.
 type arrival struct {
 	rank int // the result of troubleOf if the list begins with runs in trouble; otherwise 0
 	at   time.Time
@@ -238,7 +238,7 @@ func (c *call) run() (any, error) {
 	return c.row(), nil
 }
 
-// row returns the row of the run that the query names.
+// The method `row` returns the row of the run that the query names.
 func (c *call) row() (row runRow) {
 	if s := c.stored(); s != nil {
 		row = c.h.storedRow(s)
@@ -425,7 +425,7 @@ func took(start, end time.Time) *float64 {
 	return &ms
 }
 
-// stamp returns a time in the form of the responses; "" for the zero time.
+// The function `stamp` returns a time in the form of the responses; "" for the zero time.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -433,7 +433,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// gate is a node that waits for a signal.
+// A gate is a node that waits for a signal.
 type gate struct {
 	Run      string   `json:"run"`
 	Workflow string   `json:"workflow"`
@@ -509,7 +509,7 @@ func (c *call) gatesOf(run subject, waits []kahn.Wait) (list []gate) {
 // The method `note` adds a text to Note.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
-// gate describes the wait of a node.
+// The method `gate` describes the wait of a node.
 func (c *call) gate(wait kahn.Wait) gate {
 	g := gate{Run: c.target.ID(), Workflow: c.target.Name(), Path: wait.Node, Since: stamp(wait.Since), Deadline: stamp(wait.Deadline)}
 	if res, err := c.target.Node(wait.Node); err == nil {

@@ -16,7 +16,7 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; worker-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// secure sets the headers of every response, including errors.
+// The function `secure` sets the headers of every response, including errors.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -27,7 +27,7 @@ func secure(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// admit checks a request before it is decoded: its host, its origin, and, if Options.Authorize is set, the permission to View.
+// The method `admit` checks a request before it is decoded: its host, its origin, and, if Options.Authorize is set, the permission to View.
 func (h *handler) admit(r *http.Request) error {
 	host := hostname(r.Host)
 	if !loopbackName(host) && !slices.ContainsFunc(h.Hosts, func(name string) bool { return strings.EqualFold(hostname(name), host) }) {

@@ -13,14 +13,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shelf caches runs that were just loaded from the store, because a page asks for several parts of a run at once, and many pages ask for
-// the same run repeatedly.
+// A shelf caches runs that were just loaded from the store, because a page asks for several parts of a run at once, and many pages ask for the same
+// run repeatedly.
 type shelf struct {
 	mu    sync.Mutex
 	loads map[string]*loading
 }
 
-// loading is a load of a run, in progress or done.
+// The type `loading` is a load of a run, in progress or done.
 type loading struct {
 	done chan struct{} // closed when the other fields are set
 	run  *storedRun
@@ -61,8 +61,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// load loads a run for all requests that wait for it. The argument ctx is the context of the first request. The load continues when ctx ends,
-// because the other requests may wait longer.
+// The method `load` loads a run for all requests that wait for it. The argument ctx is the context of the first request. The load continues when
+// ctx ends, because the other requests may wait longer.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()
@@ -81,7 +81,7 @@ func (h *handler) load(ctx context.Context, id string, x *loading) {
 	}
 }
 
-// forget removes a run from the shelf. If x is not nil, forget does so only if the shelf still has the load x.
+// The method `forget` removes a run from the shelf. If x is not nil, forget does so only if the shelf still has the load x.
 func (s *shelf) forget(id string, x *loading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// snapshots is a Store that returns the state of a run as a snapshot instead of records.
+// The interface `snapshots` is for a Store that returns the state of a run as a snapshot instead of records.
 type snapshots interface {
 	ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, error)
 }

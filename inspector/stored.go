@@ -46,7 +46,7 @@ type storedReply struct {
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
 
-// filter returns the store.Filter for the runs that a query selects.
+// The method `filter` returns the store.Filter for the runs that a query selects.
 func (c *call) filter() (f store.Filter, err error) {
 	f.Workflow, f.Prefix, f.Key = c.query.text("workflow"), c.query.text("prefix"), c.query.text("key")
 	for _, name := range c.query.texts["status"] {

@@ -32,7 +32,7 @@ type storedRun struct {
 	line        *lineRow              // nil unless the run is pending
 }
 
-// tenure says whether a process performs a stored run that has begun and not ended.
+// The type `tenure` says whether a process performs a stored run that has begun and not ended.
 type tenure uint8
 
 const (
@@ -104,7 +104,8 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph and the nodes inside them. If two nodes have the same path, the field `places` contains the outer node.
+// The method `add` adds the nodes of one graph and the nodes inside them. If two nodes have the same path, the field `places` contains the outer
+// node.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -171,7 +172,7 @@ func (s *storedRun) place(path string) (*storedPlace, error) {
 	return nil, unknownPath(path)
 }
 
-// find returns the place of the node with the given path.
+// The method `find` returns the place of the node with the given path.
 func (s *storedRun) find(path string) (place, error) {
 	x, err := s.place(path)
 	if err != nil {
@@ -189,7 +190,8 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns the type that the page shows for a node whose plan is unknown. The result `composite` means that the node may have nodes inside.
+// The method `shape` returns the type that the page shows for a node whose plan is unknown. The result `composite` means that the node may have
+// nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -389,7 +391,7 @@ func addName(y *kahn.Why, path string) {
 	}
 }
 
-// spans returns the attempts of all nodes in the order in which they started, and drops all but the first `limit` attempts.
+// The method `spans` returns the attempts of all nodes in the order in which they started, and drops all but the first `limit` attempts.
 func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	for _, x := range s.places {
@@ -415,7 +417,7 @@ func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bo
 	return spans[:min(len(spans), limit)], len(spans) > limit
 }
 
-// storedRow returns what every client may see of a run of the store.
+// storedRow returns the row of a run of the store, with only what every client may see.
 func (h *handler) storedRow(s *storedRun) runRow {
 	row := runRow{
 		ID: s.ID(), Workflow: s.Name(), Status: s.Status(), Arrived: stamp(s.row.Created), Started: stamp(s.started), Ended: stamp(s.row.Ended),

@@ -41,7 +41,7 @@ func derived(token, purpose string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// same compares two secrets in constant time.
+// The function `same` compares two secrets in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

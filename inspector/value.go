@@ -20,7 +20,7 @@ const (
 	mostInputs = 100      // maximum number of inputs in a response
 )
 
-// value is a value of user code in a response.
+// The type `value` is a value of user code in a response.
 type value struct {
 	// JSON is the value, if it is short enough.
 	JSON json.RawMessage `json:"json,omitempty"`
@@ -51,7 +51,7 @@ func (c *call) redacted(v Value) (shown any) {
 	return shown
 }
 
-// decode decodes a stored value. If the codec cannot decode the value, decode returns the value in its stored form.
+// The method `decode` decodes a stored value. If the codec cannot decode the value, decode returns the value in its stored form.
 func (h *handler) decode(raw jsonValue) (value any) {
 	value = json.RawMessage(raw)
 	_ = foreign.Contain(func() error {
@@ -143,7 +143,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	return true
 }
 
-// encode encodes a value as JSON. If a method of the value panics, encode returns errPanic.
+// The function `encode` encodes a value as JSON. If a method of the value panics, encode returns errPanic.
 func encode(v any) (data []byte, err error) {
 	if parts := mostParts; !encodable(reflect.ValueOf(v), 0, &parts) {
 		return nil, errTooDeep
@@ -188,10 +188,10 @@ func (c *call) shownText(v Value) string {
 	}
 }
 
-// text returns an error's text, shortened if necessary.
+// The function `text` returns an error's text, shortened if necessary.
 func text(err error) string { return clip(foreign.ErrorText(err), shownText) }
 
-// clip shortens a text to a number of bytes, and does not split a character. It replaces invalid UTF-8.
+// The function `clip` shortens a text to a number of bytes, and does not split a character. It replaces invalid UTF-8.
 func clip(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {
@@ -208,7 +208,7 @@ func firstLine(text string) string {
 	return clip(line, 200)
 }
 
-// value responds with a whole value, as a download.
+// The method `value` responds with a whole value, as a download.
 func (c *call) value() (any, error) {
 	path, kind := c.query.text("path"), ValueKind(c.query.text("of"))
 	v := Value{Path: path, Kind: kind}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// waits caches the waits of stored runs. To find the waits of a run, the handler must load the whole run, and every page asks for the
+// The type `waits` caches the waits of stored runs. To find the waits of a run, the handler must load the whole run, and every page asks for the
 // waits.
 type waits struct {
 	mu   sync.Mutex
@@ -29,12 +29,12 @@ type restingRun struct {
 	gone  string // see storedRun.gone
 }
 
-// need says whether a stored run needs a process or an answer. The values are in the order in which lists show such runs.
+// The type `need` says whether a stored run needs a process or an answer. The values are in the order in which lists show such runs.
 type need uint8
 
 const (
-	needsProcess need = iota + 1 // it has lost its process
-	needsAnswer                  // it waits for an answer, and no answer was posted
+	needsProcess need = iota + 1 // the run has lost its process
+	needsAnswer                  // the run waits for an answer, and no answer was posted
 	needsNobody
 )
 
@@ -131,7 +131,7 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string]r
 	return found, complete, err
 }
 
-// glance loads a run without its events.
+// The method `glance` loads a run without its events.
 func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	row, err := h.Store.Load(ctx, id)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *storedRun) posted(path string) *store.PostedRequest {
 	return nil
 }
 
-// forget drops the cached waits of a run.
+// The method `forget` drops the cached waits of a run.
 func (x *waits) forget(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -100,7 +100,7 @@ func (h *handler) stopsOf(performed bool) []string {
 	return nil
 }
 
-// execute calls the Perform of a workflow.
+// The method `execute` calls the Perform of a workflow.
 func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	if w == nil || w.Perform == nil {
 		return nil, errNotPerformed
@@ -134,13 +134,14 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
 }
 
-// turns ensures that only one request at a time continues a stored run.
+// The type `turns` ensures that only one request at a time continues a stored run.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
 }
 
-// begin waits until no other turn of the run is in progress, and then begins a turn. The caller must call the returned function to end the turn.
+// The method `begin` waits until no other turn of the run is in progress, and then begins a turn. The caller must call the returned function to end
+// the turn.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -242,7 +243,7 @@ type forkBody struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// snapshot returns a snapshot of the run that the request names.
+// The method `snapshot` returns a snapshot of the run that the request names.
 func (c *call) snapshot() (*kahn.Snapshot, error) {
 	s := c.stored()
 	switch {

@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// run compares the api.txt of every module with the list of the module's exports, and prints the lines that differ. If `write` is set, it writes
-// the files instead.
+// The function `run` compares the api.txt of every module with the list of the module's exports, and prints the lines that differ. If `write` is
+// set, it writes the files instead.
 func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	files, err := listings(root)
 	if err != nil {
@@ -72,7 +72,7 @@ func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	return differs, nil
 }
 
-// listings returns the files api.txt of the modules in the workspace.
+// The function `listings` returns the files api.txt of the modules in the workspace.
 func listings(root string) ([]string, error) {
 	out, err := command(root, "go", "work", "edit", "-json")
 	if err != nil {
@@ -95,7 +95,7 @@ func listings(root string) ([]string, error) {
 	return files, nil
 }
 
-// compare returns the lines that are in only one of the lists, sorted by their text.
+// The function `compare` returns the lines that are in only one of the lists, sorted by their text.
 func compare(old, now []string) []string {
 	var diff []string
 	for _, line := range old {
@@ -175,7 +175,7 @@ func (l *lister) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
-// text returns a type as the package itself would write it, without names of parameters.
+// The method `text` returns a type as the package itself would write it, without names of parameters.
 func (l *lister) text(t types.Type) string {
 	return types.TypeString(unnamed(t), func(p *types.Package) string {
 		if p == l.pkg {
@@ -185,7 +185,7 @@ func (l *lister) text(t types.Type) string {
 	})
 }
 
-// signature returns a signature without the word func.
+// The method `signature` returns a signature without the word func.
 func (l *lister) signature(t types.Type) string { return strings.TrimPrefix(l.text(t), "func") }
 
 func (l *lister) object(object types.Object) {
@@ -232,7 +232,7 @@ func (l *lister) typeName(o *types.TypeName) {
 	}
 }
 
-// fields lists the exported fields of a struct, including the exported fields of embedded structs with unexported names.
+// The method `fields` lists the exported fields of a struct, including the exported fields of embedded structs with unexported names.
 func (l *lister) fields(name string, s *types.Struct, seen map[*types.Struct]bool) {
 	if seen[s] {
 		return
