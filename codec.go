@@ -117,7 +117,7 @@ const (
 	typeKey    = "$type"
 )
 
-// types is the codec that implements Types. The codec of a run has an index of the types; the codec for a single call has none.
+// The type `types` is the codec that implements Types. The codec of a run has an index of the types; the codec for a single call has none.
 type types struct {
 	of    Types
 	index *typeIndex
@@ -130,7 +130,7 @@ type typeIndex struct {
 	names map[reflect.Type]string
 }
 
-// indexed returns the codec for a run.
+// The method `indexed` returns the codec for a run.
 func (t Types) indexed() types { return types{t, new(typeIndex)} }
 
 func (x *typeIndex) of(t Types) map[reflect.Type]string {
@@ -146,7 +146,7 @@ func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	return x.names
 }
 
-// registered returns the name of a registered type: the first in alphabetical order if the type has several names.
+// The method `registered` returns the name of a registered type: the first in alphabetical order if the type has several names.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	if t.index != nil {
 		found, ok = t.index.of(t.of)[typ]

@@ -168,7 +168,7 @@ func labelsOf(output any) []string {
 	return nil
 }
 
-// trimmed returns labels without the spaces around them. It does not change the given list, which belongs to the host.
+// The function `trimmed` returns labels without the spaces around them. It does not change the given list, which belongs to the host.
 func trimmed(labels []string) []string {
 	for i, label := range labels {
 		if strings.TrimSpace(label) != label {

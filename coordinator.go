@@ -135,9 +135,9 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 }
 
 // Crash reports that the process of an attempt has died, and that this has happened more often in a row than the host allows. The node fails with
-// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. If the attempt was undoing a node, this node cannot be
-// undone. The node's error matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host that repeats the attempt in
-// another process does not call Crash.
+// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. If the attempt was undoing a node, the node counts as not
+// undone, and the run does not try again. The node's error matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host
+// that repeats the attempt in another process does not call Crash.
 func (c *Coordinator) Crash(s *Step, err error) error {
 	switch {
 	case err == nil:
@@ -383,7 +383,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept implements the interface `source` with Values and a State.
+// The type `kept` implements the interface `source` with Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -577,7 +577,7 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// misses stores an error if a guard or a condition has asked for a node that is not an ancestor, unless a trigger has pruned this node.
+// The method `misses` stores an error if a guard or a condition has asked for a node that is not an ancestor, unless a trigger has pruned this node.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)
@@ -663,8 +663,9 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a guard or a test. The returned error also reports the questions that the View could not answer, so a host that records the error
-// records these questions, too. If the function panics, judged does not return. The run then adds the questions to the error for the panic.
+// The function `judged` calls a guard or a test. The returned error also reports the questions that the View could not answer, so a host that
+// records the error records these questions, too. If the function panics, judged does not return. The run then adds the questions to the error
+// for the panic.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)

@@ -10,10 +10,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ExpandedGraphs makes a Coordinator continue inside expanded nodes, see [Expand], when it resumes from the JSON form of a snapshot of
-// [Coordinator.Snapshot]. Such a snapshot does not contain the graphs. NewCoordinator calls the function `graph` for each expanded node that
-// has not ended, or in which nodes may have to be undone. The arguments are the node's path and the state that the step gave to Expand; `graph`
-// returns the graph that the step returned. Without this option the step is called again to return the graph, and the attempts inside are repeated.
+// With ExpandedGraphs, a Coordinator that resumes from the JSON form of a snapshot of [Coordinator.Snapshot] continues inside expanded nodes, see
+// [Expand]. Such a snapshot does not contain the graphs. NewCoordinator calls the function `graph` for each expanded node that has not ended, or in
+// which nodes may have to be undone. The arguments are the node's path and the state that the step gave to Expand; `graph` returns the graph that
+// the step returned. Without this option the step is called again to return the graph, and the attempts inside are repeated.
 //
 // NewCoordinator returns the errors of `graph`. Its error matches [ErrGraphChanged] if the [Plan.Hash] of a graph is not the hash of the former
 // graph. The option's error matches [ErrBadOption] if `graph` is nil.
@@ -113,7 +113,7 @@ type landing struct {
 	nodes map[flightRef]*nodeFlight
 }
 
-// lands prepares the restoration of the attempts in flight.
+// The method `lands` prepares the restoration of the attempts in flight.
 func (h *manual) lands(f *flightState) *landing {
 	x := &landing{flightState: f, runs: map[string]*runFlight{}, nodes: map[flightRef]*nodeFlight{}}
 	for i := range f.Runs {

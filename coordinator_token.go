@@ -216,9 +216,9 @@ func (at place) undoStep() *Step {
 	return nil
 }
 
-// began reports whether the attempt with this token has begun. The run keeps no records of the nodes inside earlier attempts of composites and
-// inside earlier iterations; for a token of such a node, began only checks that this earlier attempt or iteration exists. The caller holds the run's
-// lock.
+// The method `began` reports whether the attempt with this token has begun. The run keeps no records of the nodes inside earlier attempts of
+// composites and inside earlier iterations; for a token of such a node, this method only checks that this earlier attempt or iteration exists. The
+// caller holds the run's lock.
 func (x tokenParts) began(r *Run) bool {
 	rest := x.path
 	for depth, n := range x.attempts {

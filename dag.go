@@ -78,8 +78,8 @@ type Graph struct {
 	fresh bool
 }
 
-// settings holds the values that the exported fields of a Graph had when its plan was compiled. The host sets these fields without calling a method,
-// so the Graph's field `version` does not count their changes.
+// The type `settings` holds the values that the exported fields of a Graph had when its plan was compiled. The host sets these fields without
+// calling a method, so the Graph's field `version` does not count their changes.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -151,7 +151,7 @@ type Node struct {
 	Do StepFunc
 	// Test makes the node a condition, which the engine evaluates itself. Test returns the label of the branch to take, or a value with a method
 	// BranchLabels() []string that names branches; a value without a label takes the default branch. Test may look at the statuses, errors and
-	// outputs of the node's ancestors, so the join rule defaults to [Boundary]. [If] and [Switch] set Test.
+	// outputs of the node's ancestors, including failed ones, so the join rule defaults to [Boundary]. [If] and [Switch] set Test.
 	Test func(View) (any, error)
 	// TestExpr is a Test as a text, parsed by the graph's Evaluator. Compile reports a text that cannot be parsed.
 	TestExpr string
@@ -218,9 +218,9 @@ type Node struct {
 	// If the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
 	ContinueOnFail bool
 	// Fallback produces the output when the step fails permanently. OverallTimeout also bounds Fallback. Fallback is not called for a node that was
-	// stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure, and errors.Is
-	// and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if OverallTimeout ends Fallback. The
-	// error of Fallback has no special meaning: a [Skip], for example, also fails the node.
+	// stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure, and
+	// errors.Is and errors.As match both errors. However, the cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if
+	// OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, also fails the node.
 	Fallback func(ctx context.Context, err error) (any, error)
 	// Cleanup makes the node run when all its predecessors are terminal, even while the run is being stopped. A stop of the run does not end the context
 	// of the node's step.

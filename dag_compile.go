@@ -531,7 +531,7 @@ func checkNames(what, field string, names []string, bad report) {
 	}
 }
 
-// levels computes the Kahn tiers, or reports the cycles.
+// The method `levels` computes the Kahn tiers, or reports the cycles.
 func (c *compiler) levels() {
 	for _, cycle := range c.b.Levels() {
 		c.broken = true

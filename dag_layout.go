@@ -243,9 +243,9 @@ type membership struct {
 	name  string
 }
 
-// undeclared returns the memberships in undeclared groups, for the nodes of g and of all graphs inside g. A group is undeclared if neither the
-// node's graph nor an enclosing graph, up to g, declares it. Each membership appears once, with the first path to its node. known contains the
-// results so far, by graph.
+// The function `undeclared` returns the memberships in undeclared groups, for the nodes of g and of all graphs inside g. A group is undeclared
+// if neither the node's graph nor an enclosing graph, up to g, declares it. Each membership appears once, with the first path to its node.
+// known contains the results so far, by graph.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
@@ -353,7 +353,7 @@ func (c *compiler) group() {
 	}
 }
 
-// bounds returns the limits and rates of the groups.
+// The method `bounds` returns the limits and rates of the groups.
 func (p *Plan) bounds() []machine.Bound {
 	bounds := make([]machine.Bound, len(p.groups))
 	for i := range p.groups {

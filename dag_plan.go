@@ -86,13 +86,13 @@ type planBlock struct {
 	force force
 }
 
-// shared holds data that are computed on first use, once for a plan and all its copies.
+// The type `shared` holds data that are computed on first use, once for a plan and all its copies.
 type shared struct {
 	hashed  atomic.Pointer[hashes] // nil until the hashes are computed
 	hashing atomic.Int32           // the number of goroutines that compute the hashes
 }
 
-// inputs describes the sources of a node's parameters.
+// The type `inputs` describes the sources of a node's parameters.
 type inputs struct {
 	params []param
 	ports  map[string]*Port

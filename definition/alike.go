@@ -87,7 +87,7 @@ var marked = map[rune]string{
 	0x309A: "はぱひぴふぷへぺほぽハパヒピフプヘペホポ",
 }
 
-// alike reports whether two ids are different but look the same.
+// The function `alike` reports whether two ids are different but look the same.
 func alike(a, b string) bool { return a != b && lookAlike(a) == lookAlike(b) }
 
 func isASCII(s string) bool {

@@ -18,7 +18,7 @@ import (
 // defined together, so that they always match.
 type field[T any] struct {
 	name string
-	// takes is the type of the field's value if this type is Bool or Number, and otherwise Null.
+	// The field `takes` is the type of the field's value if this type is Bool or Number, and otherwise Null.
 	takes Type
 	// read reads the value into the target, and reports the problems of the value. If a list or an object has a problem, its other parts may
 	// still get into the target.
@@ -94,7 +94,7 @@ func (d *decoder) mayBelong(items []Value, i int) {
 	}
 }
 
-// missing reports a required field that an object lacks.
+// The method `missing` reports a required field that an object lacks.
 func (d *decoder) missing(v *Value, name string) {
 	if name == "version" {
 		d.add(v.At, ErrVersion, `the document does not say its version; expected "version": %d`, Version)
@@ -112,7 +112,7 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// unknown reports an unknown field of an object. It returns the field that the author probably meant, or "".
+// The method `unknown` reports an unknown field of an object. It returns the field that the author probably meant, or "".
 func (r *record[T]) unknown(d *decoder, item *Value) string {
 	p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key))
 	if p == nil {
@@ -234,7 +234,7 @@ func checked[T any](key string, at func(*T) *string, check func(string, Limits) 
 	}
 }
 
-// names returns a field that holds a list of names.
+// The function `names` returns a field that holds a list of names.
 func names[T any](key string, at func(*T) *[]string) field[T] {
 	return field[T]{
 		name: key,
@@ -383,22 +383,22 @@ func factor[T any](key string, at func(*T) *float64) field[T] {
 	}
 }
 
-// duration returns a field for a duration of at least 0, such as "1m30s".
+// The function `duration` returns a field for a duration of at least 0, such as "1m30s".
 func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
 
-// delay returns a field for a duration. A negative duration means no delay, and so does "none", which is read as minus one nanosecond.
+// The function `delay` returns a field for a duration. A negative duration means no delay, and so does "none", which is read as minus one nanosecond.
 func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
 
-// bound returns a field for a duration or "none".
+// The function `bound` returns a field for a duration or "none".
 func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// times says what a field accepts in addition to durations of at least 0: the word "none", and negative durations.
+// The type `times` says what a field accepts in addition to durations of at least 0: the word "none", and negative durations.
 type times struct{ none, negative bool }
 
 const (
@@ -458,13 +458,13 @@ func durationText(t time.Duration) string {
 	return s
 }
 
-// textual is an enum that is written as its name.
+// A `textual` is an enum that is written as its name.
 type textual interface {
 	~uint8 | ~uint32
 	encoding.TextMarshaler
 }
 
-// parsed is a pointer to an enum that is read from its name.
+// A `parsed` is a pointer to an enum that is read from its name.
 type parsed[E any] interface {
 	*E
 	encoding.TextUnmarshaler
@@ -483,8 +483,8 @@ func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	}
 }
 
-// enums returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields where an empty
-// list and no list have different meanings.
+// The function `enums` returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields
+// where an empty list and no list have different meanings.
 func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T) *[]E) field[T] {
 	return field[T]{
 		name: key,
@@ -620,7 +620,7 @@ func showEnum[E textual](e *encoder, x E) Value {
 	return Value{Type: Text, Text: string(text)}
 }
 
-// data returns a field that holds any JSON except null, since in Go null would be the same as no value.
+// The function `data` returns a field that holds any JSON except null, since in Go null would be the same as no value.
 func data[T any](key string, at func(*T) *any) field[T] {
 	return field[T]{
 		name: key,
@@ -640,7 +640,7 @@ func data[T any](key string, at func(*T) *any) field[T] {
 	}
 }
 
-// contract returns a field that holds a JSON Schema as data.
+// The function `contract` returns a field that holds a JSON Schema as data.
 func contract[T any](key string, at func(*T) *any) field[T] {
 	f := data(key, at)
 	read, show := f.read, f.show
@@ -678,7 +678,7 @@ func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	}
 }
 
-// inner returns a field that holds an object. A zero S is left out.
+// The function `inner` returns a field that holds an object. A zero S is left out.
 func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	return field[T]{
 		name: key,
@@ -692,7 +692,7 @@ func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	}
 }
 
-// optional returns a field that holds an object or nothing.
+// The function `optional` returns a field that holds an object or nothing.
 func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
 	return field[T]{
 		name: key,
@@ -711,7 +711,7 @@ func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
 	}
 }
 
-// many returns a field that holds a list of objects.
+// The function `many` returns a field that holds a list of objects.
 func many[T, S any](key string, r *record[S], at func(*T) *[]S) field[T] {
 	return field[T]{
 		name: key,

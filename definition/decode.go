@@ -162,7 +162,7 @@ func (d *decoder) expect(v *Value, t Type) bool {
 // noSpace matches a text that is a key, a colon and a value, without a space after the colon.
 var noSpace = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,40}:[^\s/:][^\n]{0,200}$`)
 
-// list reads the items of a list.
+// The method `list` reads the items of a list.
 func (d *decoder) list(v *Value, each func(item *Value)) {
 	if !d.expect(v, List) {
 		return
@@ -318,8 +318,8 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// members returns all members of an object with this key. There may be several, since an object of the tree may contain a key
-// twice; record.read reports that.
+// The function `members` returns all members of an object with this key. There may be several, since an object of the tree
+// may contain a key twice; record.read reports that.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {
 		return nil

@@ -48,10 +48,10 @@ const (
 	noProgram  = "the program cannot be read"
 )
 
-// arguments is a hint on how to call a function in a template.
+// The text `arguments` is a hint on how to call a function in a template.
 const arguments = `a function has its arguments behind it, with spaces between: {{input "name"}}`
 
-// operators is a hint on what templates have instead of operators.
+// The text `operators` is a hint on what templates have instead of operators.
 const operators = "a template has no operators; {{eq a b}}, {{ne a b}}, {{lt a b}}, {{and a b}} and {{or a b}} compare and join"
 
 // templateSayings replace the messages of package text/template/parse.

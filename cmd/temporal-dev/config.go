@@ -26,7 +26,7 @@ const (
 var services = []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 
 // configure returns the configuration of a service that listens on a port and stores its data in an SQLite file, or in memory if file is empty.
-// hosts contains the addresses of the service's parts, so the parts need no discovery.
+// The map hosts contains the addresses of the service's parts, so the parts need no discovery.
 func configure(port int, file string) (c *config.Config, hosts map[primitives.ServiceName]static.Hosts, err error) {
 	store := &config.SQL{PluginName: sqliteplugin.PluginName, DatabaseName: file, ConnectAttributes: map[string]string{
 		"mode": "rwc", "journal_mode": "wal", "synchronous": "normal", // commits survive a killed process, but not a power failure
