@@ -278,9 +278,9 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	return res, err
 }
 
-// Signal answers a waiting node as kahn.Run.Signal does, and returns the same errors. The gate is the id, the path or the token of the node. A
-// [kahn.Decision] records who decided; a Decision with an ID may be sent again. If the workflow does not exist, Signal and the other methods that
-// send a request to the run return an error that matches kahn.ErrUnknownRun.
+// Signal answers a waiting node as kahn.Run.Signal does, and returns the same errors. The parameter "gate" is the id, the path or the token of
+// the node. A [kahn.Decision] records who decided; a Decision with an ID may be sent again. If the workflow does not exist, Signal and the other
+// methods that send a request to the run return an error that matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	q, err := r.of.signalRequest(gate, value)
 	if err != nil {

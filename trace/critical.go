@@ -128,8 +128,8 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided returns the event at which it was known whether the node runs: the node was queued. For a node that was never queued,
-// this is the start or, if there was no start, the end.
+// decided returns the first of these events that happened: the node was queued, started, ended. At this event it was decided
+// whether the node runs.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
 // The method begun returns the event that started the node, or ended it without a start.

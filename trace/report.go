@@ -38,8 +38,7 @@ type Report struct {
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings lists the nodes that ran because their guards could not decide, with the errors of the guards, and then
-	// the Warnings of the Result.
+	// Warnings has the Warnings of the Result as texts, for example the errors of guards that could not decide.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
@@ -170,8 +169,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
-	// If the result's Warnings contain the errors of guards, the loop below must not add them again. A Result decoded from JSON has only the texts of
-	// its errors, so warned is always false for it.
+	// If the Warnings of the Result contain errors of guards, the loop below must not add these errors again.
 	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) })
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
