@@ -19,7 +19,8 @@ var (
 	}}
 )
 
-// events measures the cost of delivering events. Sinks run on separate goroutines, so a part of this cost is paid by another processor.
+// The function `events` measures the cost of delivering events. Sinks run on separate goroutines, so a part of this cost is paid by another
+// processor.
 func events(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
 	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {

@@ -77,7 +77,7 @@ func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// features returns the rows of the table "features". The first three features have a counterpart in the standard library.
+// The function `features` returns the rows of the table "features". The first three features have a counterpart in the standard library.
 func features() []feature {
 	all := chain(1000)
 	plain, hand := kahnOn(plainStep, nil), handOn(func(context.Context, int) error { return nil })
@@ -165,13 +165,13 @@ func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 
 // addition is the cost that a feature adds.
 type addition struct {
-	cpu, bytes, allocs float64 // per node; cpu is processor time, on which other load on the machine has little effect
+	cpu, bytes, allocs float64 // per node; cpu is processor time in ns, which other load on the machine hardly changes
 	relative           float64 // the processor time with the feature divided by the time without it
 	hand               float64 // the ns per node that the counterpart adds; 0 if there is no counterpart
 	ratio              float64 // cpu divided by hand
 }
 
-// measure measures a feature in several rounds.
+// The method `measure` measures a feature in several rounds.
 func (f *feature) measure(rounds int, target time.Duration) (a addition, err error) {
 	all := []contestant{f.with, f.without}
 	if f.handWith != nil {

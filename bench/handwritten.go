@@ -66,9 +66,9 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// work is the loop of a worker. It ends when no node is ready or a step has failed. One critical section settles a node and takes the next one. The next
-// node is the first node that the settled node made ready or, if it made none ready, the node that became ready last. If ready nodes remain, the worker
-// starts another worker, within the limit. So a worker starts only when there is work.
+// The method `work` is the loop of a worker. It ends when no node is ready or a step has failed. One critical section settles a node and takes the
+// next one. The next node is the first node that the settled node made ready or, if it made none ready, the node that became ready last. If ready
+// nodes remain, the worker starts another worker, within the limit. So a worker starts only when there is work.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending

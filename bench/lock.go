@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that simulate returns about ns for two workers. ns is the measured time per node.
+// The method `fit` sets c.move so that simulate returns about ns for two workers. ns is the measured time per node.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {
@@ -63,7 +63,7 @@ func spin(d time.Duration) func(int) {
 // lockSteps are the durations of the steps. section.move is fitted to the first duration above zero.
 var lockSteps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond}
 
-// lock prints the simulation of two workers next to measurements on two cores, and then the simulation of more workers.
+// The function `lock` prints the simulation of two workers next to measurements on two cores, and then the simulation of more workers.
 func lock(out io.Writer, rounds int, target time.Duration) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var c section

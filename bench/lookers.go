@@ -31,8 +31,8 @@ type gaze struct {
 	nodes int64         // the number of results that Nodes yielded
 }
 
-// gazed performs the run with a number of lookers. Each looker calls Counts, Node and Why a hundred times per second, and Nodes once per second. Each
-// looker calls Nodes for the first time at another time within the first second.
+// gazed performs the run with a number of lookers. Each looker calls Counts, Node and Why a hundred times per second, and Nodes once per second. The
+// lookers call Nodes for the first time at different times within the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {
@@ -114,7 +114,7 @@ func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	return alone, watched, median(ratios), nil
 }
 
-// lookers measures how much longer a run takes while lookers observe it.
+// The function `lookers` measures how much longer a run takes while lookers observe it.
 func lookers(out io.Writer, rounds int) error {
 	alone, watched, ratio, err := contestGazes(rounds)
 	if err != nil {

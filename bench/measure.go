@@ -23,7 +23,7 @@ type entry struct {
 	readings []reading
 }
 
-// sample prepares the contestant, runs it for about the target time, and records the reading.
+// The method `sample` prepares the contestant, runs it for about the target time, and records the reading.
 //
 // Each call of sample prepares the contestant anew, and the prepared data is garbage after the call. Otherwise the heaps of other contestants would
 // influence the garbage collector. A sample includes the collection of the garbage that the contestant itself has made.
@@ -81,8 +81,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// contest samples the entries in turn. Each round begins with a different entry. A slow phase of the machine thus affects all entries, and ratios
-// compare entries of the same round.
+// The function `contest` samples the entries in turn. Each round begins with a different entry. A slow phase of the machine thus affects all entries,
+// and ratios compare entries of the same round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {
@@ -149,7 +149,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// print aligns the first column to the left, and the other columns, which contain numbers, to the right.
+// The method `print` aligns the first column to the left, and the other columns, which contain numbers, to the right.
 func (t *table) print(out io.Writer) {
 	width := make([]int, len(t.header))
 	for _, row := range append([][]string{t.header}, t.rows...) {

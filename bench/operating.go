@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which a tenth of
-// the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
+// The function `operating` measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which
+// a tenth of the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err
@@ -239,7 +239,7 @@ func filled(i int, began time.Time) *store.Run {
 	return r
 }
 
-// fill writes the rows of the runs first+1 to last, and vacuums the tables. Every tenth run is suspended.
+// The method `fill` writes the rows of the runs first+1 to last, and vacuums the tables. Every tenth run is suspended.
 func (s *server) fill(first, last int) error {
 	ctx := context.Background()
 	for _, text := range []string{

@@ -20,8 +20,8 @@ type budget struct {
 // gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.
 func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
-// budgets returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape get a
-// smaller shape of the same kind.
+// The function `budgets` returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape
+// get a smaller shape of the same kind.
 //
 // For each graph of several nodes, kahn exceeds the budget. For the chain, the fan and the layered graph the reason is that kahn reads the clock:
 // with a clock even the hand-written executor takes more than twice as long as without one. docs/costs.md shows the profile.
@@ -43,7 +43,7 @@ func (b *budget) String() string {
 	return text + b.extra.String() + " more"
 }
 
-// ratios measures every contestant on every shape.
+// The function `ratios` measures every contestant on every shape.
 func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) error {
 	for _, b := range budgets {
 		all := []contestant{handPlain, handClocked, kahnEager, errgroupChans}
@@ -89,7 +89,7 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 
 const tries = 4
 
-// check compares kahn's ratios with their gates. A shape above its gate is measured again, for longer, before check fails. base is the
+// The function `check` compares kahn's ratios with their gates. A shape above its gate is measured again, for longer, before check fails. base is the
 // hand-written executor, with or without a clock.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
@@ -122,7 +122,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 	return ok, nil
 }
 
-// pick returns the budget of the shape with the given name, or all budgets if the name is empty.
+// The function `pick` returns the budget of the shape with the given name, or all budgets if the name is empty.
 func pick(all []budget, name string) []budget {
 	if name == "" {
 		return all

@@ -26,7 +26,7 @@ var three = func() *kahn.Graph {
 	return g
 }
 
-// scales returns the rows of the table "scale".
+// The function `scales` returns the rows of the table "scale".
 func scales() []scaled {
 	run := func(g *kahn.Graph, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(context.Background(), g, plainStep, opts...)
@@ -130,8 +130,8 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 	return r, nil
 }
 
-// scale measures each row at three sizes, each twice the previous size. It prints the costs at the largest size and, for the processor time and
-// the allocated bytes, the exponent of the growth over the two doublings. All sizes are divided by the parameter `divided`, see divisor.
+// The function `scale` measures each row at three sizes, each twice the previous size. It prints the costs at the largest size and, for the processor
+// time and the allocated bytes, the exponent of the growth over the two doublings. All sizes are divided by the parameter `divided`, see divisor.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

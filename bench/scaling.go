@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// scaling measures the layered shape at growing sizes. It shows whether a node costs the same in large and small graphs, and how much memory a
-// node needs.
+// The function `scaling` measures the layered shape at growing sizes. It shows whether a node costs the same in large and small graphs, and how much
+// memory a node needs.
 func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
 	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
 	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}
@@ -49,7 +49,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 	return nil
 }
 
-// memory holds the sizes of a graph, of its plan, of the Result of a run, and of a run of the hand-written executor, in bytes per node.
+// The type `memory` holds the sizes of a graph, of its plan, of the Result of a run, and of a run of the hand-written executor, in bytes per node.
 type memory struct {
 	graph, plan, run, hand float64
 }
@@ -127,8 +127,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// contention measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers spend their
-// time contending for the lock.
+// The function `contention` measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers
+// spend their time contending for the lock.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)

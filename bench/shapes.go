@@ -76,7 +76,7 @@ func beside(name string, a, b *shape) *shape {
 	return s
 }
 
-// independent returns n nodes without edges.
+// The function `independent` returns n nodes without edges.
 func independent(n int) *shape { return &shape{name: "independent", n: n} }
 
 // adjacency is a flat list of rows: the values of row i are items[start[i]:start[i+1]].
@@ -86,10 +86,10 @@ type adjacency struct {
 
 func (a *adjacency) row(i int) []int32 { return a.items[a.start[i]:a.start[i+1]] }
 
-// successors returns the out-edges of all nodes.
+// The method `successors` returns the out-edges of all nodes.
 func (s *shape) successors() adjacency { return s.rows(0, 1) }
 
-// predecessors returns the in-edges of all nodes.
+// The method `predecessors` returns the in-edges of all nodes.
 func (s *shape) predecessors() adjacency { return s.rows(1, 0) }
 
 func (s *shape) rows(key, value int) adjacency {

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// signals measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without observers, and
-// once with an effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for the status
-// of every node and computeds that read all predecessors. Then it measures the layer alone.
+// The function `signals` measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without
+// observers, and once with an effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for
+// the status of every node and computeds that read all predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -85,7 +85,7 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// timed calls f in five rounds. It chooses n so that a call takes at least a fifth of the target time. It returns the ns per
+// The function `timed` calls f in five rounds. It chooses n so that a call takes at least a fifth of the target time. It returns the ns per
 // repetition in the fastest round.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0

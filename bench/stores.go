@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// load is a workload over a store: runs of one graph, at the same time or one after the other.
+// The type `load` is a workload over a store: runs of one graph, at the same time or one after the other.
 type load struct {
 	name  string
 	runs  int
@@ -87,7 +87,7 @@ func spend(f func() error) (s spent, err error) {
 	return s, errors.Join(err, err1, err2)
 }
 
-// perform performs the load over a store.
+// The method `perform` performs the load over a store.
 func (l *load) perform(s store.Store) (spent, error) {
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	return spend(func() error {
@@ -136,7 +136,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// stores measures runs over stores, and compares them with writing the same rows without an engine.
+// The function `stores` measures runs over stores, and compares them with writing the same rows without an engine.
 func stores(out io.Writer, rounds int) error {
 	list, err := loads()
 	if err != nil {
@@ -184,8 +184,8 @@ func (l *load) speed(took time.Duration) float64 {
 	return float64(l.runs*l.nodes) / took.Seconds()
 }
 
-// measure does three things in each round: it performs the load over SQLite, writes the load's rows without the engine, and performs the load
-// over a store in memory.
+// The method `measure` does three things in each round: it performs the load over SQLite, writes the load's rows without the engine, and performs the
+// load over a store in memory.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
 	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
@@ -323,7 +323,7 @@ func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r
 	return r, err
 }
 
-// numbers returns the numbers from 1 to n as a JSON list.
+// The function `numbers` returns the numbers from 1 to n as a JSON list.
 func numbers(n int) string {
 	text := "[1"
 	for i := 2; i <= n; i++ {
@@ -341,8 +341,8 @@ type commitOf struct {
 	store.Commit
 }
 
-// order returns the commits of all runs. If the load performs its runs one after the other, the commits are in the order of the runs. Otherwise
-// the first commits of all runs come first, then the second commits, and so on.
+// The method `order` returns the commits of all runs. If the load performs its runs one after the other, the commits are in the order of the runs.
+// Otherwise the first commits of all runs come first, then the second commits, and so on.
 func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	of := func(run int) []store.Commit { return applied[fmt.Sprint("r", run)] }
 	if l.turns {
@@ -364,7 +364,7 @@ func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	return list
 }
 
-// rows returns the rows of all commits.
+// The method `rows` returns the rows of all commits.
 func (l *load) rows(applied map[string][]store.Commit) (work []rowsOf) {
 	numbers := map[string]int64{} // the numbers of the nodes, by run and id
 	nodes := make([]int64, l.runs)
@@ -419,7 +419,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes commits, `together` of them in each transaction.
+// The method `write` writes commits, `together` of them in each transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

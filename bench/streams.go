@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// streams measures the cost of sending the events of a run to many clients: the processor time of the serving process, in user mode and in the
-// kernel. The clients are in another process and discard what they read. The run is a chain whose steps wait.
+// The function `streams` measures the cost of sending the events of a run to many clients: the processor time of the serving process, in user mode
+// and in the kernel. The clients are in another process and discard what they read. The run is a chain whose steps wait.
 func streams(out io.Writer, quick bool) error {
 	const nodes, wait = 200, 10 * time.Millisecond
 	counts := []int{0, 1, 50, 200}
@@ -52,7 +52,7 @@ type streaming struct {
 	sent               int
 }
 
-// stream performs a run with the given number of clients.
+// The function `stream` performs a run with the given number of clients.
 func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	begin := make(chan struct{})
 	run, err := kahn.Start(context.Background(), kahnGraph(chain(nodes), false), func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -129,7 +129,7 @@ const (
 	drainClients = "KAHN_BENCH_DRAIN_CLIENTS"
 )
 
-// drain is the main function of the process with the clients.
+// The function `drain` is the main function of the process with the clients.
 func drain(url, clients string) error {
 	n, err := strconv.Atoi(clients)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// tenants measures how long Due takes over PostgreSQL, depending on the number of keys of the runs. It also measures the cost of a limit that
-// Runners share.
+// The function `tenants` measures how long Due takes over PostgreSQL, depending on the number of keys of the runs. It also measures the cost of a
+// limit that Runners share.
 func tenants(out io.Writer, rounds int) error {
 	t := table{header: []string{"keys", "runs of each that are due", "Due, ms"}}
 	err := onServer(func(s *server) error {

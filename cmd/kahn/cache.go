@@ -37,8 +37,8 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options returns the options for runs of a graph that `prepare` has returned. Runs with the same options share a Memo: if several of them need the
-// same output at the same time, one run calls the step, and the others wait for it.
+// The method `options` returns the options for runs of a graph that `prepare` has returned. Runs with the same options share a Memo: if several of
+// them need the same output at the same time, one run calls the step, and the others wait for it.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -49,7 +49,7 @@ func (c *cache) options() []kahn.Option {
 	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
 }
 
-// tidy removes outputs from the cache: see keptFor.
+// The method `tidy` removes outputs from the cache: see keptFor.
 func (c *cache) tidy(ctx context.Context, t *terminal) {
 	if c.dir == "" {
 		return
@@ -59,8 +59,8 @@ func (c *cache) tidy(ctx context.Context, t *terminal) {
 	}
 }
 
-// prepare returns the graph with memo keys, which contain everything on which the outputs of nodes with a memo depend. The hash of the graph's
-// plan does not change.
+// The method `prepare` returns the graph with memo keys, which contain everything on which the outputs of nodes with a memo depend. The hash of the
+// graph's plan does not change.
 func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil

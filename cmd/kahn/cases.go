@@ -132,7 +132,7 @@ func definitionOf(file, named string) (string, error) {
 	return definition, nil
 }
 
-// vetTests returns the suite in a file with tests, and the problems of the file. If there are problems, the suite is nil.
+// vetTests returns the suite in a file with tests, and the problems of the file. If a problem is an error and not a warning, the suite is nil.
 func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
 	s, root := c.readTests(data)

@@ -37,8 +37,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// write writes to the standard output. It makes escape sequences visible, because even a file or a pipe may be shown on a
-// terminal later.
+// The method `write` writes to the standard output. It makes escape sequences visible, because even a file or a pipe may be shown on a terminal
+// later.
 func (t *terminal) write(text string) {
 	_, _ = io.WriteString(t.out, visible(text)) // t.out stores a write error
 }
@@ -65,7 +65,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// end returns the exit code of a command. A command that could not write all of its output has failed.
+// The method `end` returns the exit code of a command. A command that could not write all of its output has failed.
 func (t *terminal) end(code int) int {
 	t.out.mu.Lock()
 	defer t.out.mu.Unlock()
@@ -76,7 +76,7 @@ func (t *terminal) end(code int) int {
 	return cmp.Or(code, exitProblems)
 }
 
-// refuse reports why a command cannot start, and returns the exit code.
+// The method `refuse` reports why a command cannot start, and returns the exit code.
 func (t *terminal) refuse(err error) int {
 	t.printf("kahn: %v\n", err)
 	return exitUsage
@@ -106,8 +106,8 @@ type command struct {
 	register func(*flags) action
 }
 
-// commands returns the subcommands, in the order of the help. It is a function, not a variable, because two of the commands need the list: the
-// initialization of a variable would depend on itself.
+// The function `commands` returns the subcommands, in the order of the help. It is a function, not a variable, because two of the commands need the
+// list: the initialization of a variable would depend on itself.
 func commands() []command {
 	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
@@ -201,7 +201,7 @@ func unknown(what, written string, choices []string) error {
 	return fmt.Errorf("unknown %s %q; choose from %s", what, written, strings.Join(choices, ", "))
 }
 
-// flags holds the flags of one command.
+// The type `flags` holds the flags of one command.
 type flags struct {
 	*flag.FlagSet
 	choices map[string][]string // the allowed words of each flag that the method `choice` has registered
@@ -282,7 +282,7 @@ func (f *flags) parse(args []string) (rest []string, err error) {
 	}
 }
 
-// explain adds a suggestion to the error for an unknown flag.
+// The method `explain` adds a suggestion to the error for an unknown flag.
 func (f *flags) explain(err error) error {
 	written, found := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !found {

@@ -34,7 +34,7 @@ func printCompletion(_ context.Context, t *terminal, args []string) int {
 	return exitOK
 }
 
-// completions returns the writers of the scripts, by shell.
+// The function `completions` returns the writers of the scripts, by shell.
 func completions() map[string]func() string {
 	return map[string]func() string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 }

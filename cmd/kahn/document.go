@@ -19,7 +19,7 @@ func parserOf(file string) func([]byte, definition.Limits) (*definition.Value, e
 	return definition.Parse
 }
 
-// member returns a member of an object, or nil if the object lacks it.
+// The function `member` returns a member of an object, or nil if the object lacks it.
 func member(v *definition.Value, key string) *definition.Value {
 	if v == nil || v.Type != definition.Object {
 		return nil
@@ -32,7 +32,7 @@ func member(v *definition.Value, key string) *definition.Value {
 	return nil
 }
 
-// text returns the text of a member of an object, or "" if the object lacks it.
+// The function `text` returns the text of a member of an object, or "" if the object lacks it.
 func text(v *definition.Value, key string) string {
 	if m := member(v, key); m != nil && m.Type == definition.Text {
 		return m.Text
@@ -40,7 +40,7 @@ func text(v *definition.Value, key string) string {
 	return ""
 }
 
-// items returns the items of a list.
+// The function `items` returns the items of a list.
 func items(v *definition.Value) []definition.Value {
 	if v == nil || v.Type != definition.List {
 		return nil

@@ -18,7 +18,7 @@ type rehearsal struct {
 	lines strings.Builder
 }
 
-// rehearse runs the graph with mocks for all steps, one step at a time, and prints the steps.
+// The method `rehearse` runs the graph with mocks for all steps, one step at a time, and prints the steps.
 func (h *host) rehearse(ctx context.Context) int {
 	roots, err := h.roots()
 	if err != nil {

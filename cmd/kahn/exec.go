@@ -19,10 +19,10 @@ import (
 // grace is the time within which a command must end after it was asked to stop.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output line by line. On Unix, when the attempt is stopped, execute sends SIGTERM to the command's process
-// group, and SIGKILL after the time `grace`. When the command has ended, for whatever reason, execute kills the processes that remain in the group:
-// at once, or within 2*grace if they still have an output of the command open. So no process of the group outlives the step. On other systems execute
-// kills only the command itself, and at once.
+// The function `execute` runs a command and streams its output line by line. On Unix, when the attempt is stopped, execute sends SIGTERM to the
+// command's process group, and SIGKILL after the time `grace`. When the command has ended, for whatever reason, execute kills the processes that
+// remain in the group: at once, or within 2*grace if they still have an output of the command open. So no process of the group outlives the step. On
+// other systems execute kills only the command itself, and at once.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -66,7 +66,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 // maxLine is the length in bytes after which a long line of an output is split.
 const maxLine = 1 << 16
 
-// lines streams the lines of one output of a command, and keeps the last maxText bytes.
+// The type `lines` streams the lines of one output of a command, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
 
@@ -108,7 +108,7 @@ func (l *lines) flush() {
 	l.line = l.line[:0]
 }
 
-// text returns the kept output. If the beginning was dropped, the text begins with a whole line.
+// The method `text` returns the kept output. If the beginning was dropped, the text begins with a whole line.
 func (l *lines) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

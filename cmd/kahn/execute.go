@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// execute runs the graph until the run has ended, or until the run waits for an answer that neither a flag nor a user gives. It returns the exit
-// code.
+// The method `execute` runs the graph until the run has ended, or until the run waits for an answer that neither a flag nor a user gives. It returns
+// the exit code.
 func (h *host) execute(ctx context.Context) int {
 	stored, err := h.open(ctx)
 	if err != nil {
@@ -36,7 +36,7 @@ func (h *host) execute(ctx context.Context) int {
 	return code
 }
 
-// options returns the options of the run.
+// The method `options` returns the options of the run.
 func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout), kahn.Retain(h.page.events()))
 	opts = append(opts, h.cache.options()...)
@@ -53,8 +53,8 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
 }
 
-// perform starts the run, answers its questions, and waits for it. If the stored run has ended, perform only reads its Result. The Result is nil if
-// no run has begun.
+// The method `perform` starts the run, answers its questions, and waits for it. If the stored run has ended, perform only reads its Result. The
+// Result is nil if no run has begun.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
 	if stored.ended {
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
@@ -164,8 +164,8 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 	}
 }
 
-// read asks for an answer on the terminal. It returns without an answer when ctx ends, or when the deadline of the node has passed. The goroutine
-// that reads lines ends with the process.
+// The method `read` asks for an answer on the terminal. It returns without an answer when ctx ends, or when the deadline of the node has passed. The
+// goroutine that reads lines ends with the process.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
 	if label := a.names.label(wait.Node); label != "" {
 		a.t.printf("%s\n", label)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// read is the step of kind read.
+// The function `read` is the step of kind read.
 func read(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Path string }](s)
 	if err != nil {
@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text of at most maxText bytes. The error for a longer text uses `what` as the subject.
+// The function `limited` reads a text of at most maxText bytes. The error for a longer text uses `what` as the subject.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {
@@ -65,7 +65,7 @@ func (u *untilEnd) Read(p []byte) (int, error) {
 	return u.Reader.Read(p)
 }
 
-// write is the step of kind write.
+// The function `write` is the step of kind write.
 func write(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Path, Text string }](s)
 	if err != nil {

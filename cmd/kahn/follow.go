@@ -35,7 +35,7 @@ const beat = time.Second
 // alongside lists the flags that may be combined with -follow.
 var alongside = []string{"follow", "store", "v", "progress"}
 
-// follow performs `kahn run` with the flag -follow.
+// The method `follow` performs `kahn run` with the flag -follow.
 func (h *host) follow(ctx context.Context, t *terminal) int {
 	h.t = t
 	for _, name := range h.given() {
@@ -65,7 +65,7 @@ func (h *host) follow(ctx context.Context, t *terminal) int {
 	return f.follow(ctx, log)
 }
 
-// follow shows the run until it has ended, and returns the exit code.
+// The method `follow` shows the run until it has ended, and returns the exit code.
 func (f *follower) follow(ctx context.Context, log *store.EventLog) int {
 	t, ended := f.h.t, log.Status().Terminal()
 	if ended && f.h.show != progress.JSON {
@@ -106,7 +106,7 @@ func (f *follower) show(ctx context.Context, log *store.EventLog) error {
 	return err
 }
 
-// events shows the stored events.
+// The method `events` shows the stored events.
 func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	after := uint64(0)
 	if first, last := log.EventRange(); last > 0 {
@@ -121,7 +121,8 @@ func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	return nil
 }
 
-// take shows an event. It holds back the event of the run's end: events of a redrive may follow, and the display shows no events after the run's end.
+// The method `take` shows an event. It holds back the event of the run's end: events of a redrive may follow, and the display shows no events after
+// the run's end.
 func (f *follower) take(e event.Event) {
 	if f.end = nil; isEnd(&e) {
 		f.end = &e
@@ -136,7 +137,8 @@ func isEnd(e *event.Event) bool {
 	return is
 }
 
-// watch writes a note when the run has not begun, waits for answers, has lost its process, or has a process again. Events do not report these facts.
+// The method `watch` writes a note when the run has not begun, waits for answers, has lost its process, or has a process again. Events do not report
+// these facts.
 func (f *follower) watch(ctx context.Context) {
 	// A run that has not begun has the zero sight, and must get a note. So `seen` begins with another value: the status of a cancelled run, which gets
 	// no note.
@@ -206,7 +208,7 @@ func (f *follower) count(ctx context.Context) error {
 	return err
 }
 
-// nodes reads the state of the run's nodes.
+// The method `nodes` reads the state of the run's nodes.
 func (f *follower) nodes(ctx context.Context) ([]kahn.SnapshotNode, error) {
 	snapshot, err := kahn.ReadSnapshot(ctx, f.db, f.id)
 	if err != nil {
@@ -347,7 +349,7 @@ func continued(file, id, gate, definition string) string {
 	return text + " " + shellWord(definition)
 }
 
-// conclude reports how the run ended, and returns the exit code.
+// The method `conclude` reports how the run ended, and returns the exit code.
 func (f *follower) conclude(ctx context.Context) int {
 	row, err := f.db.Load(ctx, f.id)
 	if err != nil {

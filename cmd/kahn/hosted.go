@@ -125,7 +125,7 @@ func (p performer) kinds() map[string]definition.Kind {
 	return all
 }
 
-// step returns the step function of a definition. The steps of a host cannot be called here, so they fail.
+// The method `step` returns the step function of a definition. The steps of a host cannot be called here, so they fail.
 func (p performer) step() kahn.StepFunc {
 	if p.hosted == nil {
 		return steps().Step
@@ -138,7 +138,7 @@ func (p performer) step() kahn.StepFunc {
 	}
 }
 
-// inputs returns the inputs of a run: the given inputs and, if this command performs the definition, the folder of the definition.
+// The method `inputs` returns the inputs of a run: the given inputs and, if this command performs the definition, the folder of the definition.
 func (p performer) inputs(file string, given map[string]any) (map[string]any, error) {
 	all := map[string]any{}
 	if p.hosted == nil {

@@ -52,7 +52,7 @@ type object struct {
 	Properties  map[string]struct{ Title string }
 }
 
-// describe adds the schemas to the kinds. describe panics when the program starts if an embedded schema has a defect.
+// The function `describe` adds the schemas to the kinds. describe panics when the program starts if an embedded schema has a defect.
 func describe(list ...kind) map[string]kind {
 	var schemas map[string]json.RawMessage
 	if err := json.Unmarshal(kindSchemas, &schemas); err != nil {
@@ -74,7 +74,7 @@ func describe(list ...kind) map[string]kind {
 	return all
 }
 
-// compile compiles a schema that is embedded in the program.
+// The function `compile` compiles a schema that is embedded in the program.
 func compile(text []byte) kahn.Contract {
 	c, err := schema.Compiler{}.Compile(text)
 	if err != nil {
@@ -83,7 +83,7 @@ func compile(text []byte) kahn.Contract {
 	return c
 }
 
-// steps returns the step of each kind. The step of an end node does nothing.
+// The function `steps` returns the step of each kind. The step of an end node does nothing.
 func steps() kahn.Mux {
 	mux := kahn.Mux{kahn.KindEnd: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
 	for name, k := range kinds {

@@ -63,7 +63,7 @@ type lister struct {
 	most                  int
 }
 
-// list performs the command.
+// The method `list` performs the command.
 func (l *lister) list(ctx context.Context, t *terminal, _ []string) int {
 	if l.most < 0 {
 		return t.refuse(fmt.Errorf("-n %d: 0 or more", l.most))
@@ -94,7 +94,7 @@ func (l *lister) list(ctx context.Context, t *terminal, _ []string) int {
 	return exitOK
 }
 
-// write writes the lines, page by page.
+// The method `write` writes the lines, page by page.
 func (l *lister) write(ctx context.Context, t *terminal, db *sqlite.Store) error {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

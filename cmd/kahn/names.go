@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// names has the gates and inputs that the flags -answer and -input may name.
+// The type `names` has the gates and inputs that the flags -answer and -input may name.
 type names struct {
 	gates, inputs map[string]bool
 	labels        map[string]string // the labels of gates, by path

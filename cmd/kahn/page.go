@@ -52,7 +52,7 @@ func (p page) events() int {
 	return 20_000
 }
 
-// hosts returns the host names under which other machines may reach the page.
+// The method `hosts` returns the host names under which other machines may reach the page.
 func (p page) hosts() (names []string) {
 	if !p.remote {
 		return nil
@@ -143,7 +143,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 	}, nil
 }
 
-// linger keeps the page open until Ctrl-C if -ui-stay is given.
+// The method `linger` keeps the page open until Ctrl-C if -ui-stay is given.
 func (h *host) linger(ctx context.Context) {
 	if h.page.stay && ctx.Err() == nil {
 		h.t.printf("the run is over; the page stays until Ctrl-C\n")

@@ -92,7 +92,7 @@ func (ps problems) write(w io.Writer) {
 	}
 }
 
-// sort puts the problems in the order of the text, problems without a place first.
+// The method `sort` puts the problems in the order of the text, problems without a place first.
 func (ps problems) sort() {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -113,8 +113,8 @@ type checker struct {
 	more  int              // the number of further problems, which `found` does not contain
 }
 
-// finish returns the first maxProblems problems in the order of the text. If there are more, one further problem says how many
-// were left out.
+// The method `finish` returns the first maxProblems problems in the order of the text. If there are more, one further problem says how many were left
+// out.
 func (c *checker) finish() problems {
 	c.found.sort()
 	if over := len(c.found) - maxProblems; over > 0 {
@@ -126,7 +126,7 @@ func (c *checker) finish() problems {
 	return c.found
 }
 
-// add adds a problem, unless it was added before.
+// The method `add` adds a problem, unless it was added before.
 func (c *checker) add(p problem) {
 	p.File = c.file
 	p.Severity = cmp.Or(p.Severity, isError)

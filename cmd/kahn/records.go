@@ -67,7 +67,7 @@ func (c *changes) events(nodes []kahn.SnapshotNode, created, now time.Time) (lis
 	return list
 }
 
-// add adds the events of nodes, and of the nodes inside them. prefix precedes the ids of the nodes in their paths.
+// The method `add` adds the events of nodes, and of the nodes inside them. prefix precedes the ids of the nodes in their paths.
 func (c *changes) add(list *[]event.Event, nodes []kahn.SnapshotNode, prefix string, now time.Time) {
 	for _, n := range nodes {
 		before, known := c.known[n.ID]
@@ -91,7 +91,8 @@ func (c *changes) add(list *[]event.Event, nodes []kahn.SnapshotNode, prefix str
 	}
 }
 
-// fill sets the type, the payload and the time of the event by which a node reached its status. It returns false if there is no such event.
+// The function `fill` sets the type, the payload and the time of the event by which a node reached its status. It returns false if there is no such
+// event.
 func fill(e *event.Event, n *kahn.SnapshotNode) bool {
 	ended := n.Start.Add(n.Duration)
 	switch n.Status {

@@ -47,7 +47,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 	return opts
 }
 
-// options returns the options for a redrive of a run in its store.
+// The method `options` returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
 // The method `ended` returns an error if a run has not ended, because only ended runs can be redriven.
@@ -67,7 +67,7 @@ func hinted(err error) error {
 	return err
 }
 
-// preview shows what a redrive would run again, and runs nothing.
+// The method `preview` shows what a redrive would run again, and runs nothing.
 func (h *host) preview(ctx context.Context) int {
 	nodes, err := h.repeated(ctx)
 	if err != nil {

@@ -128,7 +128,7 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	return h.execute(ctx)
 }
 
-// conclude reports the outcome of the run, and returns the exit code. The Result is nil if nothing was run.
+// The method `conclude` reports the outcome of the run, and returns the exit code. The Result is nil if nothing was run.
 func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 	switch {
 	case res == nil && errors.Is(err, kahn.ErrLeft):
@@ -180,7 +180,7 @@ func codeOf(status kahn.RunStatus) int {
 	return exitProblems
 }
 
-// check returns an error for flags that must not be combined.
+// The method `check` returns an error for flags that must not be combined.
 func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):
@@ -205,7 +205,7 @@ func (h *host) check() error {
 	return h.cache.check()
 }
 
-// roots returns the root inputs: the given inputs, and the folder of the definition.
+// The method `roots` returns the root inputs: the given inputs, and the folder of the definition.
 func (h *host) roots() (map[string]any, error) {
 	return performer{}.inputs(h.file, h.inputs)
 }

@@ -42,7 +42,7 @@ The exit code is 0.`,
 	},
 }
 
-// schema returns the schema of package definition, restricted to the kinds of the performer and their configs.
+// The method `schema` returns the schema of package definition, restricted to the kinds of the performer and their configs.
 func (p performer) schema() ([]byte, error) {
 	all := p.kinds()
 	for name := range all {

@@ -32,8 +32,8 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow passes the run to the display. If this process continues the run, the display asks the run what was done before. follow has the type
-// that kahn.Around takes.
+// The method `follow` passes the run to the display. If this process continues the run, the display asks the run what was done before. follow has the
+// type that kahn.Around takes.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *screen) show(e kahn.Event) {
 	}
 }
 
-// write writes output lines of commands. If the standard output and the display are on the same terminal, the lines appear above the
+// The method `write` writes output lines of commands. If the standard output and the display are on the same terminal, the lines appear above the
 // display.
 func (s *screen) write(lines string) {
 	if s.h.t.both {
@@ -74,7 +74,7 @@ func (s *screen) write(lines string) {
 	}
 }
 
-// note writes a message of the program above the display. While the display is closed, note writes nothing.
+// The method `note` writes a message of the program above the display. While the display is closed, note writes nothing.
 func (s *screen) note(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *screen) gone(since time.Time) {
 	}
 }
 
-// pause closes the display while the terminal asks a question.
+// The method `pause` closes the display while the terminal asks a question.
 func (s *screen) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *screen) pause() {
 	}
 }
 
-// resume opens a new display, and passes the held events to it.
+// The method `resume` opens a new display, and passes the held events to it.
 func (s *screen) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
 	}
 }
 
-// report writes the lines of reportNodes and reportUndone, and then the outcome and the output of the run.
+// The function `report` writes the lines of reportNodes and reportUndone, and then the outcome and the output of the run.
 func report(t *terminal, res *kahn.Result) {
 	var b strings.Builder
 	reportNodes(&b, res)

@@ -121,7 +121,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 	return s.work(ctx)
 }
 
-// check returns an error for flags that must not be combined, and for values that a flag must not have.
+// The method `check` returns an error for flags that must not be combined, and for values that a flag must not have.
 func (s *server) check() error {
 	switch {
 	case s.page.addr == "" && s.page.remote:
@@ -168,7 +168,7 @@ func definitionsIn(paths []string) (files []string, err error) {
 	return slices.Compact(files), nil
 }
 
-// load reads the definitions. If definitions have problems, load reports all of them and returns the exit code.
+// The method `load` reads the definitions. If definitions have problems, load reports all of them and returns the exit code.
 func (s *server) load(paths []string) int {
 	files, err := definitionsIn(paths)
 	if err != nil {
@@ -197,8 +197,8 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. The map `names` has the file of each earlier definition, by its name. The map `schedules` has the file of each earlier
-// schedule, by its name.
+// The method `add` adds a definition. The map `names` has the file of each earlier definition, by its name. The map `schedules` has the file of each
+// earlier schedule, by its name.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -237,7 +237,7 @@ func (s *server) add(doc *definition.Document, file string, names, schedules map
 	return nil
 }
 
-// work serves until the context ends, and returns the exit code.
+// The method `work` serves until the context ends, and returns the exit code.
 func (s *server) work(ctx context.Context) int {
 	s.runner = &kahn.Runner{MaxRuns: s.runs}
 	s.kept = s.cache.options()
@@ -283,7 +283,7 @@ func (s *server) work(ctx context.Context) int {
 	return exitOK
 }
 
-// options returns the options of a definition's runs.
+// The method `options` returns the options of a definition's runs.
 func (s *server) options(f *flow) []kahn.Option {
 	opts := []kahn.Option{kahn.Lease("", s.lease), kahn.Limit(s.limit), kahn.StoreEvents(), kahn.Retain(s.page.events()), knowStoredRoots(s.t, f.graph, s.db), kahn.Around(s.follow)}
 	opts = append(opts, s.kept...)
@@ -297,7 +297,7 @@ func (s *server) options(f *flow) []kahn.Option {
 	return opts
 }
 
-// follow prints the start and the end of a run. It has the type that kahn.Around takes.
+// The method `follow` prints the start and the end of a run. It has the type that kahn.Around takes.
 func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	begun := time.Now()
 	s.t.printf("%s %s: running\n", clock(begun), run.ID())
@@ -314,12 +314,12 @@ func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, fu
 
 func clock(t time.Time) string { return t.Format("15:04:05") }
 
-// report prints an error of the service.
+// The method `report` prints an error of the service.
 func (s *server) report(_ string, _ store.Queue, err error) {
 	s.t.printf("kahn: %v\n", err)
 }
 
-// tidy removes the schedules that -forget names, and reports stored schedules without a definition.
+// The method `tidy` removes the schedules that -forget names, and reports stored schedules without a definition.
 func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
 	for _, name := range s.forget {
 		if err := scheduler.Remove(ctx, name); err != nil {
@@ -335,7 +335,7 @@ func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error 
 	return err
 }
 
-// announce prints the definitions and their schedules.
+// The method `announce` prints the definitions and their schedules.
 func (s *server) announce() {
 	s.t.printf("serving %s over %s\n", count(len(s.flows), "definition"), s.store)
 	for i := range s.schedules {

@@ -39,7 +39,7 @@ type storedRun struct {
 	roots  map[string]any // the inputs of a run that continues
 }
 
-// open opens the store, if there is one, and chooses the run.
+// The method `open` opens the store, if there is one, and chooses the run.
 func (h *host) open(ctx context.Context) (*storedRun, error) {
 	if h.store == "" {
 		return &storedRun{id: h.id}, nil
@@ -100,9 +100,9 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are given, a run
-// that continues must have the same inputs: choose looks only for unfinished runs with these inputs, and returns an error if the run that -run names
-// has other inputs. It also returns an error if it finds several unfinished runs.
+// The method `choose` chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are
+// given, a run that continues must have the same inputs: choose looks only for unfinished runs with these inputs, and returns an error if the run
+// that -run names has other inputs. It also returns an error if it finds several unfinished runs.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {
@@ -184,10 +184,10 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start posts the answers to the store. It then tries again and again to start the run,
-// for at most one and a half times the lease. If the other process takes all posted answers within this time, start returns at once. The error then
-// matches errRefused if that process has refused an answer, and errPosted otherwise. If answers were posted and the time ends before they are all
-// taken, the error matches errPosted. A redrive does not wait: if another process performs the run, start returns an error at once.
+// The method `start` starts the run. If another process performs the run, start posts the answers to the store. It then tries again and again to
+// start the run, for at most one and a half times the lease. If the other process takes all posted answers within this time, start returns at once.
+// The error then matches errRefused if that process has refused an answer, and errPosted otherwise. If answers were posted and the time ends before
+// they are all taken, the error matches errPosted. A redrive does not wait: if another process performs the run, start returns an error at once.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

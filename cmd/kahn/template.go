@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// expand expands the templates in a value. Every text in the value is a text/template with the following functions and no data.
+// The function `expand` expands the templates in a value. Every text in the value is a text/template with the following functions and no data.
 //
 //	input "name"            a root input of the run; the input "here" is the directory of the definition
 //	input "name" "default"  the root input, or the default if the run has no such input

@@ -20,7 +20,7 @@ func screenText(text string) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// visible makes the escape sequences in a text of several lines visible. It does not change tabs.
+// The function `visible` makes the escape sequences in a text of several lines visible. It does not change tabs.
 func visible(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -108,7 +108,7 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 	return answered, patient, nil
 }
 
-// decoded decodes a JSON value of a test into the Go types that a run uses.
+// The function `decoded` decodes a JSON value of a test into the Go types that a run uses.
 func decoded(text json.RawMessage) (any, error) {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.UseNumber()
@@ -119,7 +119,7 @@ func decoded(text json.RawMessage) (any, error) {
 	return plain(v), nil
 }
 
-// mode returns the test mode of the case. A gate is not mocked if the case answers it, lets it wait, or lets it time out.
+// The method `mode` returns the test mode of the case. A gate is not mocked if the case answers it, lets it wait, or lets it time out.
 func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
@@ -155,7 +155,7 @@ func (m mock) mock() kahn.Mock {
 	return kahn.Mock{Sequence: sequence}
 }
 
-// attempt returns the mock of one attempt of a step.
+// The method `attempt` returns the mock of one attempt of a step.
 func (m mock) attempt() kahn.Mock {
 	switch {
 	case m.Permanent:
@@ -176,7 +176,7 @@ func (m mock) attempt() kahn.Mock {
 	return kahn.Mock{Value: v, Err: err}
 }
 
-// wait is a step that waits for an answer. The answer becomes the step's output.
+// The function `wait` is a step that waits for an answer. The answer becomes the step's output.
 func wait(_ context.Context, s *kahn.Step) (any, error) {
 	if answer, ok := s.Resumed(); ok {
 		return answer, nil
@@ -184,7 +184,7 @@ func wait(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend("", nil, nil)
 }
 
-// judge returns the failed expectations about the run as a whole: its status, its output, and the nodes that wait.
+// The method `judge` returns the failed expectations about the run as a whole: its status, its output, and the nodes that wait.
 func (c *testCase) judge(res *kahn.Result) (failures []error) {
 	if want := c.Expect.Status; want != "" && res.Status.String() != want {
 		failures = append(failures, fmt.Errorf("the run: expected status %s: %v", want, res.Status))
@@ -211,7 +211,7 @@ func listed(names []string) string {
 	return cmp.Or(strings.Join(names, ", "), "nothing")
 }
 
-// assertions returns the expectations of a node as assertions.
+// The method `assertions` returns the expectations of a node as assertions.
 func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	if e.Status != nil {
 		list = append(list, kahn.AssertStatus(path, *e.Status))
@@ -250,7 +250,7 @@ func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	return list
 }
 
-// compare compares the JSON of a value with the expected JSON. If they differ, it returns an error that shows the value.
+// The function `compare` compares the JSON of a value with the expected JSON. If they differ, it returns an error that shows the value.
 func compare(want json.RawMessage, got any, same func(want, got any) bool) error {
 	text, err := json.Marshal(got)
 	if err != nil {
@@ -270,7 +270,7 @@ func compare(want json.RawMessage, got any, same func(want, got any) bool) error
 	return nil
 }
 
-// includes reports whether a value contains the expected value. An object may have further fields.
+// The function `includes` reports whether a value contains the expected value. An object may have further fields.
 func includes(want, got any) bool {
 	object, ok := want.(map[string]any)
 	if !ok {

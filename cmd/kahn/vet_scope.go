@@ -219,7 +219,7 @@ func (w *wiring) leads(from, to string) bool {
 	return above == nil || above[source/64]&(1<<(source%64)) != 0
 }
 
-// climb finds the ancestors of all nodes, except nodes in or after a cycle and nodes after an unread edge.
+// The method `climb` finds the ancestors of all nodes, except nodes in or after a cycle and nodes after an unread edge.
 func (w *wiring) climb() {
 	w.above = make([][]uint64, len(w.before))
 	after, left := make([][]int, len(w.before)), make([]int, len(w.before))
