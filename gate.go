@@ -74,7 +74,7 @@ func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames
 // event node.signalled contain the whole Decision.
 type Decision struct {
 	Value any
-	// Actor names who decided.
+	// Actor is the name of the person or program that decided.
 	Actor string
 	// Comment is the actor's comment.
 	Comment string

@@ -207,8 +207,8 @@ func (h *History) file() historyFile {
 	return file
 }
 
-// UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. If a mean is negative or a workflow
-// occurs twice, UnmarshalJSON does not change h. It then returns an error that matches [ErrBadValue].
+// UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. If data is not the JSON of a History,
+// UnmarshalJSON returns an error and does not change h. The error matches [ErrBadValue] if a mean is negative or a workflow occurs twice.
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
 	if err := json.Unmarshal(data, &file); err != nil {

@@ -10,7 +10,7 @@ import (
 // This file shows the forecasts of live runs: how long a run will still take, and which nodes are late. A stored run has no forecast, because
 // only the process that performs the run computes it.
 
-// addForecast adds the remaining time of the run, if the run has a forecast.
+// addForecast adds the forecast of the run, if it has one: the remaining time, and the step that exceeds its estimate by the longest time.
 func (row *runRow) addForecast(run *kahn.Run) {
 	f, ok := run.Forecast()
 	if !ok {

@@ -132,8 +132,8 @@ const (
 	shownBasis = 2048 // bytes of each
 )
 
-// basesOf returns the gate's inputs. If the gate has no inputs, or the store does not contain them, it returns the outputs of the gate's
-// direct predecessors.
+// basesOf returns the gate's inputs, at most mostBases. If the gate has no inputs, or the store does not contain them, it returns the outputs of
+// the gate's direct predecessors, also at most mostBases.
 func (c *call) basesOf(path string) (list []rawBasis) {
 	params, _, err := c.target.Inputs(path)
 	if err == nil && len(params) > 0 {

@@ -19,7 +19,8 @@ type lead struct {
 	Skips []string `json:"skips,omitempty"`
 }
 
-// onDeadline returns what happens at the deadline of a wait without an answer.
+// onDeadline returns what happens at the deadline of a wait without an answer, in the words of gate.OnDeadline. It returns "" if the plan is
+// unknown.
 func onDeadline(at place) string {
 	switch n := at.node(); {
 	case at.plan == nil:

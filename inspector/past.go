@@ -20,7 +20,8 @@ type longLog struct {
 // mostPast is a limit for withPast: if the Runner lacks at least the first mostPast events of a run, withPast reads none of them from the store.
 const mostPast = mostScanned
 
-// withPast returns the run of the request. If the Runner does not have the first events of the run, withPast adds these events from the store.
+// withPast returns the run of the request. If the Runner does not have the first events of the run, withPast adds these events from the store. If
+// it cannot read them, it returns the run without them.
 func (c *call) withPast() subject {
 	from, ok := c.h.Store.(store.EventStore)
 	run := c.live()

@@ -48,7 +48,8 @@ func (q query) text(name string) string {
 	return ""
 }
 
-// parseQuery reads a query according to a route's parameters. It returns an error if the query has a parameter that the route does not have.
+// parseQuery reads a query according to a route's parameters. It returns an error if the query has a parameter that the route does not have, lacks
+// a required parameter, or has a value that is not allowed.
 func parseQuery(params []param, raw string) (query, error) {
 	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
 	all, err := url.ParseQuery(raw)

@@ -91,7 +91,7 @@ func (c *call) first(s *storedRun, own store.Request) error {
 }
 
 // judgePosted returns an error if another answer to the same node was posted earlier and the run has not applied that answer yet. The error
-// names who posted the earlier answer.
+// contains the earlier answer and its actor.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {

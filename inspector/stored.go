@@ -46,7 +46,8 @@ type storedReply struct {
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
 
-// The method `filter` returns the store.Filter for the runs that a query selects.
+// The method `filter` returns the store.Filter for the runs that a query selects. It returns an error if the query has a key and the client may not
+// ViewData.
 func (c *call) filter() (f store.Filter, err error) {
 	f.Workflow, f.Prefix, f.Key = c.query.text("workflow"), c.query.text("prefix"), c.query.text("key")
 	for _, name := range c.query.texts["status"] {

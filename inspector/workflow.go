@@ -141,7 +141,7 @@ type turns struct {
 }
 
 // The method `begin` waits until no other turn of the run is in progress, and then begins a turn. The caller must call the returned function to end
-// the turn.
+// the turn. If ctx ends first, begin returns an error.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {

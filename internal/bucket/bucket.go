@@ -14,8 +14,8 @@ type Rate struct {
 	Burst  int
 }
 
-// The method `parts` returns the rate in parts of a token, which avoids fractions. Each nanosecond adds `gain` parts to the bucket, and a token
-// consists of `cost` parts.
+// The method `parts` divides a token into parts, so that no fractions occur. Each nanosecond adds `gain` parts to the bucket, and a token consists
+// of `cost` parts.
 func (r Rate) parts() (gain, cost int64) {
 	a, b := int64(r.Starts), r.Per
 	for b != 0 {
