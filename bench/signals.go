@@ -12,8 +12,8 @@ import (
 )
 
 // The function `signals` measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without
-// observers, and once with an effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for
-// the status of every node and computeds that read all predecessors. Then it measures the layer alone.
+// observers, and once with an effect that observes the readiness of every node. It compares these costs with the costs of a naive version, which has
+// a signal for the status of every node and computeds that read all predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}

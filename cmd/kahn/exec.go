@@ -70,7 +70,7 @@ const maxLine = 1 << 16
 type lines struct {
 	emit func(any)
 
-	mu   sync.Mutex // guards the fields below, because other processes may write to the output after the command has ended
+	mu   sync.Mutex // guards the fields below: if a process outlives the command, its output may arrive while the fields are read
 	kept []byte
 	cut  bool   // whether the beginning was dropped
 	line []byte // the last line, until its end is read

@@ -149,7 +149,8 @@ func unexpected(req *http.Request, resp *http.Response) error {
 // maxRetryAfter bounds the delay that a server can request.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter returns the delay in the header Retry-After, given in seconds or as a date, or 0 without such a header.
+// retryAfter returns the delay that a header Retry-After names in seconds or by a date, but at most maxRetryAfter. If the header is empty or invalid,
+// it returns 0.
 func retryAfter(header string, now time.Time) time.Duration {
 	seconds, _ := strconv.ParseInt(header, 10, 64) // the greatest or least integer if the number is out of range, and 0 if the text is no number
 	if at, err := http.ParseTime(header); err == nil {

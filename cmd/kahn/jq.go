@@ -61,7 +61,8 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// maxProgram bounds the length of a program, because the compiler recurses into nested parts.
+// maxProgram is the maximum length of a program in bytes. The compiler recurses into nested parts, so in a longer program the recursion could be too
+// deep for the stack.
 const maxProgram = 1 << 16
 
 var errLongProgram = fmt.Errorf("the program is longer than %d bytes; take it apart into several nodes", maxProgram)

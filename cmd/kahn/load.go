@@ -15,7 +15,7 @@ import (
 // The constant `here` is the name of the root input that contains the folder of the definition.
 const here = "here"
 
-// readFile reads a file. It stops as soon as the file is too long for a definition.
+// readFile reads a file. If the file is too long for a definition, readFile returns only its beginning, which the parser also refuses as too long.
 func readFile(name string) (data []byte, err error) {
 	file, err := os.Open(name)
 	if err != nil {

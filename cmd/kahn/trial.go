@@ -47,8 +47,8 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
-// maxWaits bounds the number of jumps of a case's clock. The jumps take no real time, so a retry policy with very many attempts would soon use up
-// the memory.
+// maxWaits bounds the number of jumps of a case's clock. The jumps take no real time. So without this bound a step with very many attempts would be
+// repeated without a pause, and the attempts would soon use up the memory.
 const maxWaits = 100_000
 
 // drive performs the run until the run ends or waits for an answer that the case does not have.

@@ -111,7 +111,8 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// delivers reports whether the node has or may have a parameter. A node without edges gets the inputs of its graph as parameters.
+// delivers reports whether the node has or may have a parameter. In the outermost graph, a node to which no edge leads and that has no ports gets the
+// inputs of the graph as parameters.
 func (s scope) delivers(name string) bool {
 	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
 		return true

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Lead makes the command the leader of a process group. When the command is cancelled, Lead sends SIGTERM to the group, and after grace SIGKILL.
-// The caller calls end when the command has ended: end kills the remaining processes of the group at once.
+// Lead makes the command the leader of a process group, and sets cmd.Cancel. When the context of the command ends, Cancel sends SIGTERM to the group,
+// and SIGKILL after grace. The caller calls end when cmd.Run has returned: end kills the remaining processes of the group at once.
 func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
@@ -20,7 +20,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 		return send(syscall.SIGTERM)
 	}
 	return func() {
-		if kill != nil { // Cancel no longer sets the timer `kill`, since Run returns after Cancel
+		if kill != nil { // Cancel has returned before Run, so it no longer sets the timer `kill`
 			kill.Stop()
 		}
 		if cmd.Process != nil {
