@@ -629,7 +629,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 		return nil, at
 	}
 	answers = make([][]machine.Ref, len(p.names))
-	branch := make([][]machine.Ref, len(p.names)) // the failures because of which boundaries took branches, for a node that ran only on such branches
+	branch := make([][]machine.Ref, len(p.names)) // by Ref: if the node ran only on branches that boundaries took because of failures, these failures
 	for i := range at {                           // predecessors precede their followers
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {

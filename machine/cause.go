@@ -92,5 +92,5 @@ type CauseSet uint64
 // Has reports whether k is in the set.
 func (s CauseSet) Has(k CauseKind) bool { return s>>k&1 == 1 }
 
-// IsUpstream reports whether a node with the cause k ended because of its predecessors.
+// IsUpstream reports whether a node with the cause k was aborted, or failed without running, because of its predecessors.
 func IsUpstream(k CauseKind) bool { return upstreamCauses.Has(k) }

@@ -248,7 +248,7 @@ func (s *Locked) Unhandled(r Ref) bool {
 	return true
 }
 
-// Victim reports whether a terminal node ended because of its predecessors.
+// Victim reports whether a terminal node was aborted, or failed without running, because of its predecessors. A skipped node is no victim.
 func (s *Locked) Victim(r Ref) bool {
 	w := s.words[r]
 	return statusOf(w) == Aborted && IsUpstream(kindOf(w)) || w&WordPropagated != 0 && statusOf(w) == Failed

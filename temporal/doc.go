@@ -6,7 +6,7 @@
 //	w, err := temporal.NewWorker(client, "orders", temporal.Options{Plans: []*kahn.Plan{plan}, Step: mux.Step})
 //	err = w.Run(worker.InterruptCh())
 //
-// A program that starts a run, in any process, gets the Result that kahn.Execute returns:
+// A program in any process starts a run with Execute, and gets the same Result as from kahn.Execute:
 //
 //	res, err := temporal.Execute(ctx, client, temporal.Workflow{ID: "order-17", TaskQueue: "orders", Plan: plan}, inputs)
 //

@@ -143,7 +143,7 @@ func (src *source) follow(h Handle, number int) {
 	}
 }
 
-// laterJoins are the rules that decide only when each value exists or can no longer exist.
+// laterJoins are the join rules under which a node does not run before each of its values exists or can no longer exist.
 var laterJoins = []kahn.Join{0, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.NoneSkipped}
 
 // checkOptions reports options that do not fit the node.
