@@ -27,7 +27,6 @@ type Run struct {
 	runNest                    // its place in a tree of nested runs
 	runCrew                    // its goroutines and timers
 	runStops                   // its stops
-	runRest                    // gates, signals, rest
 	runOutcome                 // its end
 	undo        *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
 	*runRare                   // what few runs need
@@ -48,7 +47,6 @@ type runRare struct {
 	tokenDue     *alarm                              // rings when the next token of a rate arrives, if a node waits for it; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
 	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
-	bound        int64                               // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
 	deadline     *alarm                              // rings when the run's Timeout has passed
 	learning     *learning                           // connects the run to its History; nil without one; set before the run begins
 	stopCauses   map[CauseKind]*stopCause            // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
@@ -105,6 +103,7 @@ type runNest struct {
 	outer    *Run  // nil for a run that is not nested
 	turn     *turn // the run's position in the tree; nil without a tree
 	began    int64 // when the run began, in ns since the start of the outermost run
+	bound    int64 // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
 	touched  bool  // see tree
 	heldBack bool  // whether the run is in durable.heldBack
 	nests    bool  // whether at least one node is a composite or has been expanded
@@ -147,6 +146,7 @@ type runStops struct {
 	stopsAll   bool               // whether a stop has reached all running attempts
 	unfollowed atomic.Bool        // whether the run no longer follows the caller's context, so that callerEnded does nothing
 	stopManner machine.StopManner // the manner of the first stop
+	runRest                       // stands here because it fits into the gap before the next field
 	stopOrigin machine.Ref        // the node whose failure caused the first stop, or noRef
 }
 
@@ -366,7 +366,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 		r.rare().from = nil
 	}
 	if r.cfg.timeout > 0 && r.bound == 0 {
-		r.rare().bound = saturate.Add(now, int64(r.cfg.timeout))
+		r.bound = saturate.Add(now, int64(r.cfg.timeout))
 	}
 	if x != nil {
 		r.restore(x)
@@ -426,7 +426,7 @@ func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
 	}
-	r.rare().bound = cmp.Or(int64(deadline.Sub(r.start)), -1) // zero means never
+	r.bound = cmp.Or(int64(deadline.Sub(r.start)), -1) // zero means never
 }
 
 // The method `now` returns the time of the run's clock, in nanoseconds since the run's start. This time never decreases. In a run that a Coordinator

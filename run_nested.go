@@ -158,9 +158,7 @@ func (r *Run) limitTo(step *Step) {
 	if x := step.ctx.Load(); x != nil && x.deadline != 0 && (bound == 0 || x.deadline < bound) {
 		bound = x.deadline
 	}
-	if r.bound != bound {
-		r.rare().bound = bound
-	}
+	r.bound = bound
 }
 
 // beginChild begins a nested run. The caller holds the run's lock.
