@@ -108,7 +108,8 @@ type transaction struct {
 	events   []Event // drafts of events that no earlier transaction stores
 }
 
-// undoRecord is the record of a node's undoing. The committer encodes it later.
+// undoRecord is the record of a node's undoing. The committer encodes it later. If the node's graph is not known, there is no undo, and the record
+// is complete.
 type undoRecord struct {
 	*undo
 	key   string

@@ -151,8 +151,9 @@ func (d *durable) take(root *Run) *transaction {
 	}
 	d.withdrawAwaits(&tx.commit)
 	for i := range tx.undos {
-		u := &tx.undos[i]
-		u.key, u.state = u.run.key(u.ref)+undoMark, u.undo.state()
+		if u := &tx.undos[i]; u.undo != nil {
+			u.key, u.state = u.run.key(u.ref)+undoMark, u.undo.state()
+		}
 	}
 	return tx
 }
@@ -389,7 +390,9 @@ func (r *Run) written(tx *transaction) {
 		}
 	}
 	for _, u := range tx.undos {
-		u.stored = u.state.Status
+		if u.undo != nil {
+			u.stored = u.state.Status
+		}
 	}
 	r.log.publish(tx.show)
 	for i := range tx.entries {

@@ -695,8 +695,8 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	return true
 }
 
-// noteRepairs records the compensations that a redrive begins again or marks as done.
-func (r *Run) noteRepairs() {
+// noteRepairs records the compensations that a redrive begins again or marks as done. The parameter `all` is the restored state of the run.
+func (r *Run) noteRepairs(all *held) {
 	x := r.undo
 	if x == nil {
 		return
@@ -709,6 +709,7 @@ func (r *Run) noteRepairs() {
 		}
 	}
 	x.fresh = nil
+	all.noteByHand()
 }
 
 // judgeUndone adjusts the verdict of a run that has undone nodes. A run that was about to fail or to be cancelled when the undoing began does not

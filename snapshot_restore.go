@@ -331,7 +331,7 @@ func (r *Run) restore(x *restoration) {
 		said := requestOf(r.redrivenBy)
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
 		x.held.invalidate(said)
-		r.noteRepairs()
+		r.noteRepairs(x.held)
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: event.Recovery{From: x.file.LastEvent}})
 	default:
