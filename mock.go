@@ -745,7 +745,10 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	}
 	for _, n := range nodes {
 		calls := n.Attempts
-		if d := t.doubles[a.Node]; d != nil {
+		t.mu.Lock() // an abandoned attempt may still return a graph
+		d := t.doubles[a.Node]
+		t.mu.Unlock()
+		if d != nil {
 			calls = int(d.calls.Load())
 		}
 		if err := contain(func() error { return a.check(n, calls) }); err != nil {

@@ -594,6 +594,7 @@ func (r *Run) release(now int64) {
 	if root.concluded() && root.unfollow != nil {
 		unfollow, root.runRare.unfollow = root.unfollow, nil
 	}
+	learns := root.learning != nil && root.learning.news.Load() // read under the lock, since another goroutine may then call Run.rare
 	r.st.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
@@ -601,7 +602,7 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if root.learning != nil && root.learning.news.Load() { // not kept in a variable, which would enlarge the stacks of all workers
+	if learns {
 		root.teach()
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 )
 
@@ -86,5 +88,28 @@ func TestMocksOfALeftRun(t *testing.T) {
 		if calls != 2 {
 			t.Errorf("%d calls\n%s", calls, eventText(r.events))
 		}
+	})
+}
+
+// An abandoned step may return a graph while the assertions of the run are judged.
+func TestAssertionsDuringAnExpansion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		judging, late := make(chan struct{}), make(chan struct{})
+		n := kahn.Node{ID: "late", Timeout: ms, Do: func(context.Context, *kahn.Step) (any, error) {
+			<-judging
+			time.AfterFunc(ms, func() { close(late) }) // in a bubble, after the expansion
+			return nil, kahn.Expand(graph(after("x"), after("y")), nil, nil)
+		}}
+		wait := func(f func()) kahn.Assertion {
+			return kahn.Assert("late", "waits", func(kahn.NodeResult) error { f(); return nil })
+		}
+		assertions := []kahn.Assertion{wait(func() { close(judging) })}
+		for range 1000 {
+			assertions = append(assertions, kahn.AssertStatus("late", kahn.Failed))
+		}
+		assertions = append(assertions, wait(func() { <-late }))
+		res, err := kahn.Execute(t.Context(), graph(n), nop, kahn.CancelGrace(ms), kahn.TestMode{Assertions: assertions})
+		require.Error(t, err)
+		require.NoError(t, res.Test.Err())
 	})
 }

@@ -153,10 +153,11 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 		if n.Kind != kindAssignment || own == nil || len(c.problems) >= maxProblems {
 			continue
 		}
-		for member := range c.parts.nodes[at].member("expression").items() {
-			if member.value.Key == "" { // an item of a list, which the decoder has refused as an expression
-				break
-			}
+		expression := c.parts.nodes[at].member("expression")
+		if expression.value == nil || expression.value.Type != Object { // the decoder has refused it
+			continue
+		}
+		for member := range expression.items() {
 			if err := parses(own, member.value.Text); err != nil {
 				c.wrong[at] = true
 				c.problems = append(c.problems, &kahn.Problem{Graph: path, Node: n.ID, Field: "TestExpr." + member.value.Key, Err: fmt.Errorf("%w: %w", kahn.ErrBadExpression, err)})

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ type Dir string
 
 // The method `file` returns the path of a blob. It refuses keys that are too short, and keys that might lead out of the folder.
 func (d Dir) file(key string) (string, error) {
-	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' {
+	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' || key[2] == '.' { // the names of temporary files begin with a dot
 		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
 	}
 	return filepath.Join(string(d), key[:2], key[2:]), nil
@@ -196,11 +197,47 @@ func (d Dir) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
+	for range 2 { // a Sweep may rename the file back while Get looks for it
+		if data, err := os.ReadFile(file); !errors.Is(err, fs.ErrNotExist) {
+			return data, err
+		}
+		files, err := setAside(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, aside := range files {
+			if data, err := os.ReadFile(aside); !errors.Is(err, fs.ErrNotExist) {
+				return data, err
+			}
+		}
 	}
-	return data, err
+	return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
+}
+
+// sweptMark begins the name of a file that Sweep has set aside. The rest of the blob's file name and a random number follow.
+const sweptMark = ".swept-"
+
+// setAside returns the files that Sweep has set aside for a blob. If a process died in Sweep, such a file stays, and may be the only one of the blob.
+func setAside(file string) (files []string, err error) {
+	list, err := os.ReadDir(filepath.Dir(file))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, f := range list {
+		if sweptName(f.Name()) == filepath.Base(file) {
+			files = append(files, filepath.Join(filepath.Dir(file), f.Name()))
+		}
+	}
+	return files, nil
+}
+
+// sweptName returns the file name of the blob for which Sweep has set a file aside, or "" for any other file.
+func sweptName(name string) string {
+	rest, swept := strings.CutPrefix(name, sweptMark)
+	if i := strings.LastIndexByte(rest, '-'); swept && i > 0 {
+		return rest[:i]
+	}
+	return ""
 }
 
 // Delete implements [BlobStore].
@@ -227,21 +264,46 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 	}
 	switch info, err := os.Stat(file); {
 	case errors.Is(err, fs.ErrNotExist):
-		return true, nil
+		return d.sweepAside(file, before)
 	case err != nil || info.ModTime().After(before):
 		return false, err
 	}
-	aside := filepath.Join(filepath.Dir(file), fmt.Sprintf(".swept-%x", rand.Uint64()))
+	aside := filepath.Join(filepath.Dir(file), fmt.Sprintf("%s%s-%x", sweptMark, filepath.Base(file), rand.Uint64()))
 	switch err := os.Rename(file, aside); {
 	case errors.Is(err, fs.ErrNotExist):
-		return true, nil
+		return d.sweepAside(file, before)
 	case err != nil:
 		return false, err
 	}
-	if info, err := os.Stat(aside); err != nil || info.ModTime().After(before) {
-		return false, errors.Join(err, os.Rename(aside, file)) // the blob was put again, so it stays
+	return d.sweepAside(file, before)
+}
+
+// sweepAside removes the files that were set aside for a blob. If one of them was put after the given time, the blob stays. Another Sweep may do the
+// same at the same time.
+func (d Dir) sweepAside(file string, before time.Time) (gone bool, err error) {
+	files, err := setAside(file)
+	if err != nil {
+		return false, err
 	}
-	return true, os.Remove(aside)
+	gone = true
+	for _, aside := range files {
+		switch info, err := os.Stat(aside); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // another Sweep was faster
+		case err != nil:
+			return false, err
+		case info.ModTime().After(before):
+			gone, err = false, os.Rename(aside, file)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
+		default:
+			if err := os.Remove(aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
+		}
+	}
+	return gone, nil
 }
 
 // Keys implements [BlobLister]. It lists one subfolder at a time.
@@ -259,9 +321,20 @@ func (d Dir) Keys(ctx context.Context) iter.Seq2[string, error] {
 				continue
 			}
 			var files []fs.DirEntry
+			var names []string
 			files, err = os.ReadDir(filepath.Join(string(d), folder.Name()))
 			for _, file := range files {
-				if key := folder.Name() + file.Name(); file.Name()[0] != '.' && !yield(key, nil) {
+				name := file.Name()
+				if swept := sweptName(name); swept != "" {
+					name = swept
+				}
+				if name[0] != '.' {
+					names = append(names, name)
+				}
+			}
+			slices.Sort(names)
+			for _, name := range slices.Compact(names) {
+				if !yield(folder.Name()+name, nil) {
 					return
 				}
 			}

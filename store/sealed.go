@@ -44,10 +44,16 @@ type Sealed struct {
 }
 
 // Check returns an error if there is no Codec, a key does not have 32 bytes, the Current key is missing, or two keys are equal. Under two names of
-// one key, the same value would be encrypted with the same nonce, but with different authenticated texts, and this endangers the encryption.
+// one key, the same value would be encrypted with the same nonce, but with different authenticated texts, and this endangers the encryption. Check
+// also returns an error if Sealed wraps a [Blobs], directly or inside another codec, since the blobs would not be encrypted.
 func (s *Sealed) Check() error {
 	if err := CheckCodec(s.Codec); err != nil {
 		return err
+	}
+	for c := s.Codec; c != nil; c = inner(c) {
+		if _, is := c.(*Blobs); is {
+			return errors.New("it wraps a Blobs, which would store blobs in the clear: use &Blobs{Codec: &Sealed{...}} in place of &Sealed{Codec: &Blobs{...}}")
+		}
 	}
 	names := map[string]string{} // by key
 	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {

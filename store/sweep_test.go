@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -120,4 +121,62 @@ func TestKeys(t *testing.T) {
 	for _, err := range store.Dir(filepath.Join(dir, "README")).Keys(t.Context()) {
 		require.Error(t, err, "it is no folder")
 	}
+}
+
+// TestSweepOfDeadProcess: a process that dies in Sweep leaves a file that it has set aside. The blob can be read meanwhile and afterwards, is listed, and
+// the next Sweep removes it, or puts it back if it is still used.
+func TestSweepOfDeadProcess(t *testing.T) {
+	t.Parallel()
+	d, key, ctx := store.Dir(t.TempDir()), strings.Repeat("ab", 32), t.Context()
+	died := func() {
+		require.NoError(t, d.Put(ctx, key, []byte("data")))
+		file := filepath.Join(string(d), key[:2], key[2:])
+		require.NoError(t, os.Rename(file, filepath.Join(filepath.Dir(file), ".swept-"+key[2:]+"-1f")))
+	}
+	read := func() {
+		data, err := d.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, "data", string(data))
+		var keys []string
+		for k, err := range d.Keys(ctx) {
+			require.NoError(t, err)
+			keys = append(keys, k)
+		}
+		require.Equal(t, []string{key}, keys)
+	}
+	died()
+	read()
+	gone, err := d.Sweep(ctx, key, time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+	require.False(t, gone)
+	read()
+	died()
+	read()
+	gone, err = d.Sweep(ctx, key, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.True(t, gone)
+	_, err = d.Get(ctx, key)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+	left, err := os.ReadDir(filepath.Join(string(d), key[:2]))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A key whose file would have the name of a temporary file is refused, since Keys would not list it.
+func TestKeyWithDot(t *testing.T) {
+	t.Parallel()
+	require.ErrorIs(t, store.Dir(t.TempDir()).Put(t.Context(), "ab.new-1", nil), store.ErrRejected)
+}
+
+// A Sealed around a Blobs would leave the blobs in the clear.
+func TestSealedAroundBlobs(t *testing.T) {
+	t.Parallel()
+	sealed := func(c store.Codec) *store.Sealed {
+		return &store.Sealed{Codec: c, Keys: map[string][]byte{"k": make([]byte, 32)}, Current: "k"}
+	}
+	blobs := &store.Blobs{Codec: kahn.Types{}, Store: new(store.MemoryBlobs)}
+	for _, c := range []store.Codec{blobs, wrapping{blobs}} {
+		require.ErrorContains(t, store.CheckCodec(sealed(c)), "use &Blobs{Codec: &Sealed{...}}")
+	}
+	require.NoError(t, store.CheckCodec(&store.Blobs{Codec: sealed(kahn.Types{}), Store: new(store.MemoryBlobs)}))
 }

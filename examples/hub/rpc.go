@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -51,10 +52,7 @@ func (r *rpc) call(id, method string, attempt int) {
 		}
 		r.answers <- answer{call: id, status: machine.CallRunning}
 		for range yields { // the call takes some time
-			select {
-			case <-aborted:
-			default:
-			}
+			runtime.Gosched()
 		}
 		r.answers <- a
 		if twice {
