@@ -357,54 +357,6 @@ func (in *insideState) mayUndo() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.mayUndo() })
 }
 
-// The method `noteByHand` calls Run.noteByHand for the expanded nodes whose graphs are not known. These may be inside composites that have ended.
-func (h *held) noteByHand() {
-	if h.run == nil {
-		return
-	}
-	for i, ref := range h.refs {
-		if n := h.kept[i]; n != nil {
-			h.run.noteByHand(n, h.run.key(ref), h.run.prefix)
-		}
-	}
-	for _, in := range h.inside {
-		in.noteByHand()
-		for _, past := range in.past {
-			past.noteByHand()
-		}
-	}
-}
-
-// noteByHand records which nodes inside a composite a redrive has marked as undone by hand. They are inside an expanded node whose graph is not known.
-// Its step is not called for this, so these nodes have no undo and no event. The composite's key is key, and its path begins with prefix.
-func (r *Run) noteByHand(n *nodeState, key, prefix string) {
-	nodes := func(list []nodeState, key, prefix string, cut int) {
-		for i := range list {
-			in := &list[i]
-			at := key + in.ID[cut:]
-			if u := in.Undo; u != nil && u.fresh && u.Status == CompensationDone {
-				u.fresh, u.Ended = false, r.timeAt(r.now())
-				r.countUndone(prefix + in.ID)
-				if d := r.durable; d != nil && d.failed == nil {
-					d.outbox.undos = append(d.outbox.undos, undoRecord{key: at + undoMark, state: clonePtr(u)})
-				}
-			}
-			if in.Inside != nil {
-				r.noteByHand(in, at, prefix)
-			}
-		}
-	}
-	for k := range n.Inside.Past {
-		past := nodeState{ID: n.ID, Attempts: n.Attempts, Inside: &n.Inside.Past[k]}
-		nodes(past.Inside.Nodes, past.keyInside(key), past.prefixInside(prefix), 0)
-	}
-	cut := 0
-	if n.Inside.Items > 0 { // the id of an item contains the id of its map, and so does its key
-		cut = len(n.ID)
-	}
-	nodes(n.Inside.Nodes, n.keyInside(key), n.prefixInside(prefix), cut)
-}
-
 // isOpen reports whether a node inside had not ended, or was being undone.
 func (in *insideState) isOpen() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
