@@ -175,11 +175,11 @@ func TestApplicationErrorBounds(t *testing.T) {
 	require.Equal(t, "T", long.Type())
 	require.False(t, long.HasDetails())
 	require.False(t, through(sdk.NewApplicationError("m", "T", func() {})).HasDetails(), "a detail that cannot be encoded")
-	deep := error(sdk.NewApplicationError("end", "T"))
+	deep := sdk.NewApplicationError("end", "T")
 	for range 100 {
 		deep = sdk.NewApplicationErrorWithCause("m", "T", deep)
 	}
-	through(deep)
+	require.Equal(t, "T", through(deep).Type(), "a chain of causes")
 	wrapped := through(sdk.NewApplicationErrorWithCause("m", "T", errors.New("plain")))
 	require.EqualError(t, wrapped.Unwrap(), "plain")
 	require.Equal(t, sdk.NewApplicationErrorWithCause("m", "T", errors.New("plain")).Error(), wrapped.Error())
