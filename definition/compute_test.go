@@ -65,3 +65,13 @@ func TestWrongExpressionsOfNodes(t *testing.T) {
 	line 6, column 47: $.nodes[4]: node "e": a node with an expression computes its output, and has no routes
 	line 7, column 29: $.nodes[5].expression: node "f": "" must not be empty; leave it out instead`)
 }
+
+// A member with an empty name does not hide wrong expressions of later members.
+func TestExpressionAfterAnEmptyName(t *testing.T) {
+	t.Parallel()
+	loader := definition.Loader{Prepare: func(g *kahn.Graph) { g.Evaluator = namesEvaluator{} }}
+	for _, text := range []string{`{"": "x", "total": "("}`, `{"a": "x", "total": "("}`} {
+		_, err := loader.Load([]byte(`{"version": 1, "nodes": [{"id": "b", "kind": "assignment", "expression": ` + text + `}]}`))
+		require.ErrorContains(t, err, "$.nodes[0].expression.total")
+	}
+}
