@@ -116,8 +116,8 @@ const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists in a Why
 // have at most 20 entries. Usually Why inspects only the node and its neighbours. If the node waits for a slot or for its turn, or is held back by
-// other nodes, Why may search all nodes of the run for these nodes. It does not search again for the holders of slots while those that it has found
-// still hold their slots.
+// other nodes, Why may search all nodes of the run for these nodes. It does not search again for the holders of slots while the holders that it
+// has found still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)

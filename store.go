@@ -590,7 +590,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 		return nil // no process has created the run
 	}
 	// Serve begins a run when the run is due by the store's clock, and this process's clock may be behind. So the run is due if its WakeAt is still
-	// the one that Serve has read.
+	// the WakeAt that Serve has read.
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}

@@ -11,7 +11,7 @@
 // the context passed to Execute, Start or the Runner.
 //
 // A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first attempt. If a node
-// began, or is a composite, its span links to the spans of those of its predecessors that completed or failed. A node that was skipped, or stopped
+// began, or is a composite, its span links to the spans of the predecessors that completed or failed. A node that was skipped, or stopped
 // before it began, has a span without duration. The attributes of this span give the reason. [Options.OnlyStarted] omits such spans. Retries are
 // events of the node's span. Each attempt to undo a node has its own span, whose name is "compensate" followed by the node's id. The span of such an
 // attempt has the same parent as the node's span, and links to the node's span.

@@ -110,7 +110,7 @@ func TestUnregisteredTypes(t *testing.T) {
 	require.ErrorContains(t, err, "set the field Types of both Options and Workflow")
 }
 
-// A program whose client or Workflow lacks the data converter of the workers is told which fields to set.
+// A program whose client or Workflow lacks the data converter of the workers gets an error that names the fields to set.
 func TestMissingDataConverter(t *testing.T) {
 	t.Parallel()
 	w := Workflow{ID: "w", TaskQueue: "q", Plan: plan(t, kahntest.Graph(t, "a")), DataConverter: compressing()}

@@ -138,7 +138,7 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// The method `node` returns the staged change of a node. If there is none yet, it stages one that keeps the node's state.
+// The method `node` returns the staged change of a node. If there is none yet, it stages a change that keeps the node's state.
 func (st *stage) node(key string) *change {
 	n := st.run.nodes[key]
 	fresh := n == nil
