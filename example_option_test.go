@@ -232,13 +232,16 @@ func ExampleCleanupTimeout() {
 // When its context ends, a durable run is left and can continue later. With CancelWithContext it is cancelled instead.
 func ExampleCancelWithContext() {
 	db := new(store.Memory)
+	var end context.CancelFunc
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "wait", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+		end() // in a program, Ctrl-C ends the context: see signal.NotifyContext
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
 	execute := func(opts ...kahn.Option) (*kahn.Result, error) {
-		ctx, end := context.WithTimeout(context.Background(), time.Millisecond) // in a program: signal.NotifyContext, for Ctrl-C
+		var ctx context.Context
+		ctx, end = context.WithCancel(context.Background())
 		defer end()
 		return kahn.Execute(ctx, &g, nil, append(opts, kahn.Durable(db), kahn.RunID("7"))...)
 	}
