@@ -287,6 +287,9 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
+	if r.single != nil && r.durable != nil {
+		r.flush(w.now) // the changes of the worker's last task decide whether a task waits for a write, see Run.awaitsWrite
+	}
 	// If the run halts (see single.halts), the next tasks start later: when the task without a slot has been evaluated, when the store has written
 	// the change for which a task waits, or when the interrupted attempt has returned or was abandoned.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
