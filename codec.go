@@ -33,8 +33,8 @@ type Codec interface {
 // [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
 //
 // Integers of every size keep their type and value. A time.Time loses its monotonic clock reading. A value of a registered type is written in its own
-// JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it matches. A
-// [*NodeError], an [*UpstreamError] and a [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the
+// JSON form, without unexported fields. A decoded error has the text of the original, and still matches each sentinel error of this package and
+// of package context that the original matched. A [*NodeError], an [*UpstreamError] and a [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the
 // type.
 //
 // If a type has two names, its values are written under the name that is first in alphabetical order. The option's error matches

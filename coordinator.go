@@ -12,28 +12,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Coordinator lets a host drive a run itself: from a workflow of a distributed engine, an event loop or a simulation. It executes the run without
-// goroutines, a clock or a context: the host calls the steps, reports their results and sets the time. docs/driving.md shows the loop.
+// Coordinator lets a host drive a run itself, for example from a workflow of a distributed engine, an event loop or a simulation. A Coordinator has
+// no goroutines, no clock and no context: the host calls the steps, reports their results and sets the time. docs/driving.md shows the host's loop.
 //
-// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries, timeouts,
-// limits and gates. With the options [RunID] and [Random], two runs behave in the same way if the host passes the same options, results and
-// times in the same order.
+// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This also holds for a run with composites,
+// retries, timeouts, limits and gates. With the options [RunID] and [Random], two runs behave in the same way if the host passes the same options,
+// results and times in the same order.
 //
-// Only one goroutine at a time may call a Coordinator; a call during another call panics. Its methods call the sinks, the codec, and the functions
-// in the graph and in options. None of these may call the Coordinator. Any goroutine may call the methods of its [Run]. The effects of these methods
-// occur in the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for
-// this call, so use Run.Wait only on goroutines that do not call the Coordinator.
+// Only one goroutine at a time may call a Coordinator; a call during another call panics. A method of a Coordinator may call the sinks, the codec,
+// and the functions in the graph and in options. These must not call the Coordinator. Any goroutine may call the methods of the [Run]. Attempts and
+// events that result from these methods may wait for the next call of the Coordinator, see [Coordinator.Wake]. After the channel of [Run.Done] is
+// closed, the host must call [Coordinator.Result]. [Run.Wait] may wait for this call: only a goroutine that never calls the Coordinator may use it.
 type Coordinator struct {
 	run *Run
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot. Calls that were in flight are made again, unless
-// [Coordinator.Snapshot] has taken the snapshot. The nodes need no Do: the host performs their steps.
+// NewCoordinator begins a run at the given time. With the option [Resume] it continues a run from a snapshot. The run then repeats the calls that
+// were in flight, unless the snapshot comes from [Coordinator.Snapshot]. The nodes need no Do, because the host calls the steps.
 //
-// NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the year 9999,
-// which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. A Coordinator cannot offer the
-// last four, since they wait for other work or wrap the calls of steps.
+// NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] if the time is before the year 1 or after the year 9999,
+// because JSON cannot express this time. The options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use] are refused with the same error.
+// A Coordinator cannot offer the last four, because they wait for other work or wrap the calls of steps.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -63,13 +63,13 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	c := &Coordinator{run: r, h: h}
 	defer c.enter()()
 	h.settle(r)
-	if h.keepsFlight { // the clock of the restored run still has the time of the snapshot
+	if h.keepsFlight { // the clock of the restored run still shows the time of the snapshot
 		h.advance(r, now)
 	}
 	return c, nil
 }
 
-// enter begins a call of the Coordinator, and returns the function that ends it.
+// enter begins a call of the Coordinator, and returns the function that ends the call.
 func (c *Coordinator) enter() (exit func()) {
 	if c.h == nil {
 		panic("a Coordinator is made by NewCoordinator")
@@ -82,7 +82,7 @@ func (c *Coordinator) enter() (exit func()) {
 
 func (c *Coordinator) exit() { c.h.busy.Store(false) }
 
-// Result returns what [Execute] would return, without waiting. The error matches [ErrNotEnded] if the run has not ended.
+// Result returns what [Execute] would return. It does not wait for the end of the run: if the run has not ended, the error matches [ErrNotEnded].
 func (c *Coordinator) Result() (*Result, error) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -94,12 +94,12 @@ func (c *Coordinator) Result() (*Result, error) {
 	}
 }
 
-// Run returns the run, for its status, events, snapshots and Result, and to signal or stop it.
+// Run returns the run. With its methods you can read the run's status, events and Snapshot, signal the run and stop it.
 func (c *Coordinator) Run() *Run { return c.run }
 
 // Next returns the next attempt that has begun. It returns each attempt once. The host then calls the attempt's step: in this process with the
 // Step, or in another process with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating] and [Step.Do].
-// ok is false if Next has returned all attempts that have begun.
+// If Next has already returned all attempts that have begun, ok is false.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -127,17 +127,17 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	return x.current(s)
 }
 
-// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a node, the
-// value is ignored. After the call all consequences of the result have been applied. If the run does not wait for the attempt, because it was
-// abandoned or its result was already reported, Return changes nothing and its error matches [ErrStale].
+// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. The value of an attempt to undo a
+// node is ignored. Return applies all consequences of the result before it returns. If the run does not wait for the attempt, Return changes nothing
+// and its error matches [ErrStale]. For example, the attempt was abandoned, or its result was already reported.
 func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
 
-// Crash reports that the process of an attempt has died, and that this has happened more often in a row than the host allows. The node fails with
-// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. If the attempt was undoing a node, the node counts as not
-// undone, and the run does not try again. The node's error matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host
-// that repeats the attempt in another process does not call Crash.
+// Crash reports that the host gives up an attempt, because the attempt's process has died too often. If the host repeats the attempt in another
+// process instead, it must not call Crash. The node fails with [CauseCrashed], as under [MaxCrashes]: the run does not retry the node, and calls its
+// Fallback. If the attempt was to undo the node, the node counts as not undone, and the run does not try again to undo it. The node's error matches
+// [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return].
 func (c *Coordinator) Crash(s *Step, err error) error {
 	switch {
 	case err == nil:
@@ -175,8 +175,8 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns the next attempt whose step the host must stop. It returns each attempt once. context.Cause(s) is the reason why the attempt must
-// stop. The run waits for the attempt's result, but only for the time of [CancelGrace].
+// NextStop returns the next attempt whose step the host must stop. It returns each attempt once. context.Cause(s) is the reason why the step must
+// stop. After the time of [CancelGrace] the run no longer waits for the attempt's result. If there is no attempt to return, ok is false.
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -188,7 +188,7 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 		}
 		s, c.h.stops = c.h.stops[0], c.h.stops[1:]
 		c.run.st.Unlock()
-		if x := c.h.calls[s]; !x.told && c.waitsFor(s) { // an attempt may be stopped twice, for example after its timeout
+		if x := c.h.calls[s]; !x.told && c.waitsFor(s) { // an attempt may be in the list twice, for example after its timeout and a stop of the run
 			x.told = true
 			c.h.calls[s] = x
 			return s, true
@@ -196,8 +196,8 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	}
 }
 
-// Due returns the time for the next call of [Coordinator.Advance]: the next time at which a backoff, a pause, a grace, a timeout or the wait for
-// a rate ends. ok is false if there is no such time.
+// Due returns the time at which the host must call [Coordinator.Advance] next. At this time a timeout, a grace period, a backoff, a pause, a sleep
+// (see [SuspendUntil]) or a wait for a [Rate] ends. If the run waits for no time, ok is false.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -210,44 +210,44 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	return c.run.timeAt(first.Due), true
 }
 
-// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The host
-// then calls any method of the Coordinator, which performs the requests and removes the message. A host that has called [Coordinator.Due] must
-// call [Coordinator.Next] before it waits, since Due may have begun attempts. A message may also come without a request. A host with one
-// goroutine does not need Wake.
+// Wake returns a channel that receives a message when another goroutine has signalled or stopped the run, or has called a similar method of [Run].
+// The host then calls [Coordinator.Next], which removes the message and begins the attempts that have become possible. [Coordinator.Due] does the
+// same, but returns no attempts. So after Due the host must call Next before it waits for the channel. A message may also come without a request.
+// A host with one goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
-// Advance sets the run's clock to now and does everything that was scheduled for a time up to now. A time before the run's clock does not change the
-// clock.
+// Advance sets the run's clock to now, and does everything that is due by then. For example, it ends backoffs, and stops attempts whose timeout has
+// passed. If the clock is already later than now, the clock does not change.
 func (c *Coordinator) Advance(now time.Time) {
 	defer c.enter()()
 	c.h.advance(c.run, now)
 }
 
-// Values holds the values of a run that a host drives with a [machine.State], which itself contains only statuses. A [Run] does not need Values.
-// The methods of Plan that take Values follow the rules of runs. They depend only on the plan, the State, the Values and the functions of the
-// graph that they call. For composites, use a [Coordinator].
+// Values holds the values of a run that a host drives with a [machine.State]. A State contains only statuses. A [Run] does not need Values. The
+// methods of Plan that take Values apply the same rules as a Run. Their results depend only on the plan, the State, the Values and the functions of
+// the graph. For a graph with composites, use a [Coordinator].
 type Values struct {
-	// Root are the root inputs of the run.
+	// Root contains the root inputs of the run.
 	Root map[string]any
-	// Outputs has the outputs of completed nodes, by id.
+	// Outputs contains the outputs of completed nodes, by the id of the node.
 	Outputs map[string]any
-	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each error as a [*NodeError]. If the
-	// host needs the number of the attempt in the error, it must store a [*NodeError].
+	// Errs contains the errors of the nodes that failed by themselves or were stopped, by the id of the node. Other nodes see each error as a
+	// [*NodeError]. This NodeError has the number of the attempt only if the error in Errs is itself a [*NodeError].
 	Errs map[string]error
-	// Merged are the parameters that [Plan.Check] has merged, by the id of the node.
+	// Merged contains the parameters that [Plan.Check] has merged, by the id of the node.
 	Merged map[string]map[string]any
-	// Trigger is the payload of the event that started the run, if Fired is set.
+	// Fired says whether a trigger has started the run. If so, Trigger is the payload of the event.
 	Fired   bool
 	Trigger any
-	// Moderator judges the values of the nodes with Moderation, like the function of [Moderate]. Without a Moderator these nodes fail.
+	// Moderator judges the inputs of nodes, like the function of [Moderate]. Without a Moderator, a node fails if its Moderation covers inputs.
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this order. A
-// panic in one of them fails the node. After a panic of the guard, however, Node.GuardErrors decides what happens to the node.
+// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this order. If
+// the guard panics, Node.GuardErrors determines what happens to the node. If anything else panics, the node fails.
 //
 // Pass the verdict to [machine.State.Checked]. err is the reason why the node fails its check, and guardErr is the reason why the guard could not
-// decide. merged contains the merged parameters of the node, for Values.Merged, or is nil if there are none.
+// decide. merged contains the merged parameters of the node, or is nil if there are none. Put merged into Values.Merged.
 func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
@@ -276,15 +276,15 @@ func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machi
 	return res.verdict, res.merged, res.err, res.guardErr
 }
 
-// Inputs returns the parameters of a node, by name, and the values that its predecessors delivered, by id, as in [Call]. If the node has a check,
-// call [Plan.Check] first.
+// Inputs returns a node's parameters, by name, and the values that its predecessors delivered, by the predecessor's id: see Params and Upstream of
+// [Call]. If the State has asked for a check of the node, call [Plan.Check] before Inputs.
 func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upstream map[string]any) {
 	of := kept{p, (*machine.Locked)(st), v}
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
 }
 
-// Evaluate evaluates a condition with a Test or TestExpr. It returns the answer, and the outcome of the attempt for [machine.State.Settle]. The
-// error is not nil if the outcome is a failure.
+// Evaluate evaluates a condition with a Test or TestExpr. It returns the answer and the outcome of the attempt. Pass the outcome to
+// [machine.State.Settle]. The error is not nil if the outcome is a failure.
 func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any, out machine.Outcome, err error) {
 	if p.node(r).Test == nil {
 		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
@@ -301,14 +301,14 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 	return value, out, err
 }
 
-// Conclude returns the outcome, for [machine.State.Settle], of an attempt that has returned the value or the error. It finds the branches that
-// the value takes, and the cause of an error. It checks the value against the node's output contract and recognizes [Skip]. The error is not nil
-// if the outcome is a failure. For an attempt that suspends, the outcome has the status [Suspended], for [machine.State.Suspend]. [Retry.Next]
-// says whether the node gets another attempt.
+// Conclude returns the outcome of an attempt whose step has returned the value or the error. It checks the value against the node's output contract,
+// determines the branches that the value takes or the cause of the error, and recognizes [Skip]. Pass the outcome to [machine.State.Settle], or to
+// [machine.State.Suspend] if its status is [Suspended]. The returned error is nil if the status is [Completed]; otherwise it is the reason for the
+// status. [Retry.Next] says whether a failed node gets another attempt.
 //
-// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude does not check the
-// answer against the [Gate]. When the Timeout of a gate has passed, pass "timeout" as the answer. An answer that is not a choice of the gate
-// takes no branch.
+// For a gate, pass the answer as the value. If the answer is a [Decision], Conclude uses its Value. Conclude does not check whether the [Gate]
+// permits the answer. When the Timeout of a gate has passed, pass "timeout" as the answer. An answer that is not a choice of the gate takes no
+// branch.
 func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
@@ -356,9 +356,9 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
 }
 
-// RunStatus returns the status that the Result of a run has when the State is Done. This is the status of [machine.State.RunStatus], unless the
-// end node has failed or returned an [EndVerdict]. The cause is the reason why the run was stopped as a whole. If the end node has failed, the
-// cause says so. Until the State is Done, the status is [RunRunning].
+// RunStatus returns the status of the run's Result. Until the State is Done, this is [RunRunning]. Then it is the status of
+// [machine.State.RunStatus], unless the end node has failed or has returned an [EndVerdict]. The cause is the reason why the whole run was stopped,
+// or [CauseEndFailed] if the run has failed because its end node failed.
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
 	s.Lock()
@@ -374,8 +374,8 @@ func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status 
 	return x.status, x.degraded, x.cause
 }
 
-// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the enclosing graphs. It returns nil for a node
-// without a sub-graph.
+// Sub returns the plan of a node's sub-graph. This plan was compiled with the defaults and the groups of the enclosing graphs. For a node without a
+// sub-graph, Sub returns nil.
 func (p *Plan) Sub(r machine.Ref) *Plan {
 	if r < 0 || int(r) >= len(p.names) {
 		return nil
@@ -383,7 +383,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// The type `kept` implements the interface `source` with Values and a State.
+// The type `kept` implements the interface `source`: it reads from Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -443,7 +443,7 @@ func (k kept) node(ref machine.Ref) NodeData {
 	return n
 }
 
-// nodeError returns the error of a node as Run.nodeError does, but from the errors in Values. The caller holds the State's lock.
+// nodeError returns the error of a node. It does the same as Run.nodeError, with the errors in Values. The caller holds the State's lock.
 func (k kept) nodeError(ref machine.Ref) error {
 	w, id := k.st.Word(ref), k.plan.names[ref]
 	switch status := w.Status(); {
@@ -459,7 +459,7 @@ func (k kept) nodeError(ref machine.Ref) error {
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
-// stopErrors maps the causes of stopped nodes to errors, for nodes that are not in Values.Errs.
+// stopErrors maps the causes of stopped nodes to errors. These errors are used for nodes without an error in Values.Errs.
 var stopErrors = map[CauseKind]error{
 	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseBudget: ErrBudget, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
@@ -490,7 +490,7 @@ func (k kept) upstream(r machine.Ref) map[string]any {
 	return m
 }
 
-// root returns the root inputs, with the defaults that the graph declares.
+// root returns the root inputs. For an input that is not given, it returns the default that the graph declares.
 func (k kept) root() map[string]any {
 	m := make(map[string]any, len(k.v.Root))
 	for name, v := range k.v.Root {
@@ -506,7 +506,7 @@ func (k kept) root() map[string]any {
 	return m
 }
 
-// View returns the data of the node's View, in time linear in the ancestors of the node.
+// View returns the data of the node's View. It takes time linear in the number of the node's ancestors.
 func (p *Plan) View(st *machine.State, r machine.Ref, v *Values) ViewData {
 	return kept{p, (*machine.Locked)(st), v}.view(r)
 }
@@ -526,7 +526,7 @@ func (k kept) view(r machine.Ref) ViewData {
 	return d
 }
 
-// judge checks the inputs of a node against its contract, and calls the moderator.
+// judge checks the inputs of a node against the node's contract. Then it calls the moderator, if the node's Moderation covers inputs.
 func (k kept) judge(r machine.Ref, res *checkResult) {
 	n, p := k.plan.node(r), k.plan
 	if p.contracts[r][event.PhaseInput] == nil && !n.Moderation.covers(event.PhaseInput) {
@@ -555,8 +555,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking is the source of the View of a guard or a condition. It stores the error of the first question that the View cannot answer. It looks up
-// only what the function asks for, so its cost does not depend on the number of ancestors.
+// asking answers the questions that a guard or a condition asks its View. It stores the error of the first question that the View cannot answer. It
+// looks up only what the guard or the condition asks for, so its cost does not depend on the number of ancestors.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -577,14 +577,16 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// The method `misses` stores an error if a guard or a condition has asked for a node that is not an ancestor, unless a trigger has pruned this node.
+// The method `misses` is called when the guard or the condition has asked for a node that is not an ancestor. It stores an error, unless a trigger
+// has pruned this node.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)
 	}
 }
 
-// asksFor records that the guard or the condition has asked for a failed node. The receiver may be nil, because not every View has an asking.
+// asksFor is called when the guard or the condition has asked for a node's status or error. It records the node if the node has failed. The receiver
+// may be nil, because not every View has an asking.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -594,14 +596,14 @@ func (a *asking) asksFor(id string) {
 	}
 }
 
-// The method `reads` records that the output of a failed node was read.
+// The method `reads` records that the guard or the condition has read the output of a failed node.
 func (a *asking) reads(id string) {
 	if a != nil {
 		a.read(id)
 	}
 }
 
-// input returns a root input. If no run of the graph can have a root input with this name, input stores an error.
+// input returns a root input. It stores an error if no run of the graph can have a root input with this name.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
 		a.err = a.of.plan.notInput(name)
@@ -609,8 +611,8 @@ func (a *asking) input(name string) (value any, ok bool) {
 	return value, ok
 }
 
-// slip joins the stored error with err, the error of the guard or the condition itself. If no error is stored, but the function has read the output
-// of a failed node and has not asked for its status or error, slip joins the error about this node instead.
+// slip returns the stored error joined with err, the error of the guard or the condition itself. If no error is stored, slip looks for a failed node
+// whose output was read without a question for the node's status or error. If there is one, slip returns the error about this node joined with err.
 func (a *asking) slip(err error) error {
 	if failed, ok := a.unread(); ok && a.err == nil {
 		ref, _ := a.of.plan.find(failed)
@@ -632,14 +634,14 @@ func joinSlip(slip, err error) error {
 }
 
 // GraphCalls makes the run call the function `by` instead of each guard, each fallback, and each test of a condition or a loop. These may be Go
-// functions or texts. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". The function `by` calls
-// its argument `call` and returns the results, or returns recorded results without this call. So an engine that replays histories can record the
-// results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of `call` also reports the questions that
-// the [View] could not answer. The run uses the results of `by`; a value of another type fails the call with an error that matches [ErrBadValue]. The
-// option's error matches [ErrBadOption] if `by` is nil.
+// functions or texts. path is the path of the node, and field is the replaced field: "When", "Test", "Loop" or "Fallback". The function `by` either
+// calls its argument `call` and returns the results of `call`, or returns recorded results. So an engine that replays histories can record the
+// results of functions that are not pure. The value of a guard or of a loop's test is a bool. The error of `call` also reports the questions that the
+// [View] could not answer. The run uses the results of `by`. If the value has the wrong type, the run uses an error that matches [ErrBadValue]
+// instead. The option's error matches [ErrBadOption] if `by` is nil.
 //
-// The run holds no lock while it calls `by`, which may block. Several goroutines may call it at once, unless [Limit] is 1. A call is identified by
-// its path, its field, and its position among the calls of its node.
+// The run holds no lock while it calls `by`, so `by` may block. Several goroutines may call `by` at once, unless [Limit] is 1. To identify a call,
+// use its path, its field, and its position among the calls of its node.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -663,9 +665,9 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// The function `judged` calls a guard or a test. The returned error also reports the questions that the View could not answer, so a host that
-// records the error records these questions, too. If the function panics, judged does not return. The run then adds the questions to the error
-// for the panic.
+// The function `judged` calls a guard or a test. The returned error also reports the questions that the View could not answer. So a host that
+// records the error records these questions, too. If the guard or the test panics, `judged` does not return. The run then adds the questions to the
+// error for the panic.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)
@@ -696,8 +698,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 }
 
 // askedOrNot is called when the test of a condition has returned. If a predecessor is bad (see [machine.Locked.Bad]) and the test has asked for
-// no failed node, askedOrNot makes the list `asked` of the condition empty, but not nil. A nil list means that it is unknown what the test
-// asked.
+// no failed node, askedOrNot sets the condition's list `asked` to an empty list. A nil list would mean that the questions of the test are not
+// known.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -714,7 +716,7 @@ func (r *Run) askedOrNot(ref machine.Ref) {
 	}
 }
 
-// callLoop calls the test of a loop. Its View shows the run of the last iteration.
+// callLoop calls the test of a loop. The test's View shows the run of the last iteration.
 func (r *Run) callLoop(ref machine.Ref, of *Run) (again bool, err error) {
 	call := func() (bool, error) {
 		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })

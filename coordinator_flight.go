@@ -10,16 +10,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Snapshot returns the current state of the run with the attempts in flight. It may be called between any two calls of the Coordinator. A Coordinator
-// that resumes from it, in any process, behaves as this Coordinator would: Next does not return an attempt again, [Coordinator.Attempt] finds the
-// attempt to which a result belongs, and timeouts, limits and rates continue. So a host can load the snapshot for each message, apply the message,
-// and store the next snapshot. Snapshots of [Run.Snapshot] and [Result.Snapshot] contain no attempts in flight.
+// Snapshot returns the current state of the run, including the attempts in flight. It may be called between any two calls of the Coordinator. If a
+// second Coordinator resumes from the snapshot, in any process, it continues these attempts: its Next returns no attempt a second time, its
+// [Coordinator.Attempt] finds the attempt to which a result belongs, and timeouts, limits and rates continue. So a host can load the snapshot for
+// each message, apply the message, and store the next snapshot. Snapshots of [Run.Snapshot] and [Result.Snapshot] contain no attempts in flight.
 //
-// The new Coordinator must have the same graph and options. It continues at the time of the snapshot, and NewCoordinator then sets its clock to
-// `now`, like Advance. Sinks get only the events that follow. [Run.Leave] and the Warnings of the Result are not kept. The new run repeats the
-// attempts, as after a crash, if it has another graph (see [AllowGraphChange]), is made by [Redrive] or [Fork], or has no Coordinator. It also
-// repeats the attempts inside an expanded node, unless it has the option [ExpandedGraphs]. Taking a snapshot and resuming from it take time
-// linear in the nodes.
+// The second Coordinator must have the same graph and options. It begins at the time of the snapshot; then NewCoordinator sets its clock to `now`,
+// like Advance. Its sinks get only the events after the snapshot. The snapshot contains neither a call of [Run.Leave] nor the Warnings of the Result.
+// The new run repeats the attempts, as after a crash, if it has another graph (see [AllowGraphChange]), is made by [Redrive] or [Fork], or has no
+// Coordinator. If the snapshot was read from JSON, the run also repeats the attempts inside expanded nodes, unless it has the option
+// [ExpandedGraphs]. Snapshot and NewCoordinator take time linear in the number of nodes.
 func (c *Coordinator) Snapshot() *Snapshot {
 	defer c.enter()()
 	r, h := c.run, c.h
@@ -41,8 +41,8 @@ func (c *Coordinator) Snapshot() *Snapshot {
 	return s
 }
 
-// flightState is the part of a snapshot that is needed to continue with the attempts in flight. Times that are numbers count nanoseconds since
-// Start.
+// flightState is the part of a snapshot with which a run continues the attempts in flight. In a field that is a number, a time is
+// in nanoseconds since Start.
 type flightState struct {
 	Start       time.Time   `json:"start"` // the zero of the run's clock
 	Clock       int64       `json:"clock"`
@@ -55,11 +55,11 @@ type flightState struct {
 	Interrupted *flightRef  `json:"interrupted,omitempty"`
 	Gated       []string    `json:"gated,omitempty"` // the runs of tree.gated
 	Runs        []runFlight `json:"runs"`
-	// NotUndone are the paths of the nodes that could not be undone, in the order of failure.
+	// NotUndone contains the paths of the nodes that could not be undone, in the order in which their compensations failed.
 	NotUndone []string `json:"not_undone,omitempty"`
-	// Keys are the buckets of the tree's keys.
+	// Keys contains the token bucket of each key. All runs of the tree share these buckets.
 	Keys []machine.Tokens `json:"keys,omitempty"`
-	// Alarms are the armed alarms, except the alarms of compensations, in the order in which they ring.
+	// Alarms contains the armed alarms, in the order in which they ring. Alarms of compensations are not included.
 	Alarms []alarmFlight `json:"alarms,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type flightRef struct {
 	Node string `json:"node"`
 }
 
-// runFlight is the state of one run of the tree.
+// runFlight is the state of one run of the tree of runs.
 type runFlight struct {
 	Run      string            `json:"run,omitempty"`
 	First    uint64            `json:"first,omitempty"` // First, Wave and Ended are as in the recorder
@@ -85,7 +85,7 @@ type runFlight struct {
 	Undos    []nodeFlight      `json:"undos,omitempty"` // the attempts to undo nodes
 }
 
-// lineFlight is a machine.Line with the ids of the nodes.
+// lineFlight is a machine.Line that contains the ids of the nodes instead of their Refs.
 type lineFlight struct {
 	Group   int32    `json:"group,omitempty"`
 	Key     string   `json:"key,omitempty"`
@@ -94,7 +94,7 @@ type lineFlight struct {
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
-// nodeFlight is the state of a node or of its attempt.
+// nodeFlight is the state of a node, and of its attempt in flight if there is one.
 type nodeFlight struct {
 	ID       string            `json:"id"`
 	Number   uint64            `json:"number,omitempty"`   // see inFlight; 0 if the host does not perform the node
@@ -102,19 +102,19 @@ type nodeFlight struct {
 	Alone    bool              `json:"alone,omitempty"`    // see single.alone
 	Draining bool              `json:"draining,omitempty"` // Draining and Stopping are as in the word of the node
 	Stopping bool              `json:"stopping,omitempty"`
-	Stop     *flightStop       `json:"stop,omitempty"` // why the context of the attempt has ended
+	Stop     *flightStop       `json:"stop,omitempty"` // why the context of the attempt has ended; nil if it has not ended
 	Deadline int64             `json:"deadline,omitempty"`
 	Timeout  *int64            `json:"timeout,omitempty"` // Timeout and Grace are for a compensation: when its timeout and its grace end
 	Grace    *int64            `json:"grace,omitempty"`
-	TimedOut timeoutScope      `json:"timed_out,omitempty"` // TimedOut and Lasts are as in nodeState, for a node that is no composite
+	TimedOut timeoutScope      `json:"timed_out,omitempty"` // TimedOut and Lasts are extra.timedOut and extra.timeout, except for composites
 	Lasts    time.Duration     `json:"lasts,omitempty"`
-	Ready    int64             `json:"ready,omitempty"` // see extra
+	Ready    int64             `json:"ready,omitempty"` // Ready and Behind are as in extra
 	Behind   bool              `json:"behind,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Using    Usage             `json:"using,omitempty"`
 }
 
-// flightStop is a stopCause, for an attempt whose context has ended.
+// flightStop is the stored form of a stopCause. It describes why the context of an attempt has ended.
 type flightStop struct {
 	Err      *storedError `json:"error"`
 	Deadline bool         `json:"deadline,omitempty"` // whether the method Err of the context returns context.DeadlineExceeded
@@ -127,10 +127,10 @@ type alarmFlight struct {
 	Node string        `json:"node,omitempty"`
 	Kind alarmKind     `json:"kind"`
 	Due  int64         `json:"due"`
-	For  time.Duration `json:"for,omitempty"` // the length of an attempt's Timeout
+	For  time.Duration `json:"for,omitempty"` // for alarmTimeout: the length of the Timeout
 }
 
-// alarmKind says which field of a run or of a node holds an alarm.
+// alarmKind says which field of a run, a node or an attempt contains an alarm.
 type alarmKind string
 
 const (
@@ -145,7 +145,7 @@ const (
 	alarmCleanup alarmKind = "cleanup" // see boundWait
 )
 
-// flightKey returns a name of the run. No other run in the same tree of runs has this name.
+// flightKey returns a name of the run. No other run in the tree of runs has the same name.
 func (r *Run) flightKey() string {
 	if r.items != nil {
 		return r.outer.path(r.within.ref) + "["
@@ -274,7 +274,7 @@ func (f *flightTaker) run(r *Run) {
 	for _, s := range calls {
 		if f.h.calls[s].undo != nil {
 			if s.flags&stepUndo == 0 {
-				continue // the attempt calls the step again only to get its graph
+				continue // this attempt does not undo the node: it calls the step again to get the graph
 			}
 			x.Undos = append(x.Undos, f.undo(s))
 		} else if r.extras[s.ref] == nil {
@@ -374,7 +374,7 @@ func (f *flightTaker) undo(s *Step) nodeFlight {
 	return n
 }
 
-// undoAlarms counts the alarms of the run's compensations.
+// undoAlarms counts the armed alarms of the run's compensations.
 func (f *flightTaker) undoAlarms(r *Run) {
 	if r.undo == nil {
 		return
@@ -409,7 +409,7 @@ func cloneFlights(nodes []nodeFlight) []nodeFlight {
 	return nodes
 }
 
-// render replaces the errors by texts.
+// render replaces each error with its text.
 func (f *flightState) render() {
 	if f == nil {
 		return

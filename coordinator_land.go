@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// With ExpandedGraphs, a Coordinator that resumes from the JSON form of a snapshot of [Coordinator.Snapshot] continues inside expanded nodes, see
-// [Expand]. Such a snapshot does not contain the graphs. NewCoordinator calls the function `graph` for each expanded node that has not ended, or in
-// which nodes may have to be undone. The arguments are the node's path and the state that the step gave to Expand; `graph` returns the graph that
-// the step returned. Without this option the step is called again to return the graph, and the attempts inside are repeated.
+// ExpandedGraphs lets a Coordinator continue the attempts inside expanded nodes (see [Expand]) when it resumes from the JSON form of a snapshot of
+// [Coordinator.Snapshot]. The JSON form does not contain the graphs of these nodes. So NewCoordinator calls the function `graph` for each expanded
+// node that has not ended or that contains nodes to undo. The arguments are the node's path and the state that the step gave to Expand; `graph` must
+// return the graph that the step returned. Without this option the run calls the step again to get the graph, and repeats the attempts inside.
 //
-// NewCoordinator returns the errors of `graph`. Its error matches [ErrGraphChanged] if the [Plan.Hash] of a graph is not the hash of the former
-// graph. The option's error matches [ErrBadOption] if `graph` is nil.
+// NewCoordinator returns the errors of `graph`. Its error matches [ErrGraphChanged] if a graph has another [Plan.Hash] than the graph that the step
+// returned. The option's error matches [ErrBadOption] if `graph` is nil.
 func ExpandedGraphs(graph func(path string, state any) (*Graph, error)) Option {
 	return optionFunc(func(c *config) error {
 		if graph == nil {
@@ -27,8 +27,8 @@ func ExpandedGraphs(graph func(path string, state any) (*Graph, error)) Option {
 	})
 }
 
-// inFlight returns the state of the attempts in flight with which the run continues. It returns nil if the run does not continue from a snapshot with
-// attempts in flight, or must repeat the attempts.
+// inFlight returns the state of the attempts in flight that the run continues. It returns nil if there is no snapshot, if the snapshot contains no
+// attempts in flight, or if the run must repeat these attempts.
 func (c *config) inFlight(p *Plan) *flightState {
 	if c.from == nil || c.manual == nil || c.redrive || c.fork || c.adopts != nil || !p.isCompiled() || c.from.file.Hash != p.Hash() {
 		return nil
@@ -36,7 +36,7 @@ func (c *config) inFlight(p *Plan) *flightState {
 	return c.from.file.InFlight
 }
 
-// takeClock sets the clock to the time of the snapshot from which the run continues, if the attempts in flight continue.
+// takeClock sets the clock to the time of the snapshot, if the run continues the attempts in flight of this snapshot.
 func (h *manual) takeClock(p *Plan, c *config) {
 	if f := c.inFlight(p); f != nil {
 		h.start, h.count, h.keepsFlight = f.Start, f.Count, true
@@ -44,13 +44,13 @@ func (h *manual) takeClock(p *Plan, c *config) {
 	}
 }
 
-// findGraphs finds the plans of expanded nodes, at every depth, with the function of ExpandedGraphs. It calls user code.
+// findGraphs finds the plans of expanded nodes, at every depth. It calls user code: the function of ExpandedGraphs.
 func (p *Plan) findGraphs(nodes []nodeState, prefix string, graph func(path string, state any) (*Graph, error)) error {
 	for i := range nodes {
 		n := &nodes[i]
 		ref, ok := p.Ref(n.ID)
 		if !ok || n.Inside == nil || n.Status.Terminal() && !n.Inside.Undoes {
-			continue // holdNodes returns an error for a node that the plan does not have
+			continue // if the plan does not have the node, holdNodes returns an error later
 		}
 		inner := p.sub(ref)
 		switch {
@@ -80,7 +80,7 @@ func (p *Plan) findGraphs(nodes []nodeState, prefix string, graph func(path stri
 
 func (p *Plan) findGraph(n *nodeState, prefix string, graph func(path string, state any) (*Graph, error)) error {
 	if n.Inside.plan != nil || graph == nil {
-		return nil // the snapshot was taken in this process, or the step is called again
+		return nil // the snapshot was taken in this process and contains the plan, or the run calls the step again
 	}
 	var state any
 	if n.Saved != nil {
@@ -133,7 +133,7 @@ func (h *manual) lands(f *flightState) *landing {
 	return x
 }
 
-// While a run is being restored with its attempts in flight, the method `landing` returns the run's landing, and otherwise nil.
+// The method `landing` returns the run's landing while the run is being restored with its attempts in flight. At other times it returns nil.
 func (r *Run) landing() *landing {
 	if r.manual == nil {
 		return nil
@@ -141,10 +141,10 @@ func (r *Run) landing() *landing {
 	return r.manual.landing
 }
 
-// The method `of` returns the state of a node, or nil.
+// The method `of` returns the state of a node, or nil if the snapshot has none.
 func (x *landing) of(r *Run, id string) *nodeFlight { return x.nodes[flightRef{r.flightKey(), id}] }
 
-// walk calls f for h, and then for the nested runs in it, including earlier iterations. It calls f for a run before the runs nested in it.
+// walk calls f for h, and then for all nested runs, including earlier iterations. It calls f for an outer run before the runs inside it.
 func (h *held) walk(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {
@@ -157,8 +157,8 @@ func (h *held) walk(f func(h *held)) {
 	}
 }
 
-// resumeInFlight does what resume does, for a run in which the attempts in flight continue: it rebuilds the state of the run and of its nested
-// runs from the words of the nodes. It restores a stop without stopping nodes again, because the words already say which nodes are being stopped.
+// resumeInFlight does what the method `resume` does, for a run that continues its attempts in flight: it rebuilds the state of the run and of its
+// nested runs from the words of the nodes. It restores a stop, but does not stop nodes again: the words already say which nodes are being stopped.
 func (h *held) resumeInFlight(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -186,14 +186,14 @@ func (h *held) resumeInFlight(stop *stopState, inWave bool) {
 			continue
 		}
 		if in.continues() {
-			r.timers++ // counts the nested run until its goroutines have returned
+			r.timers++ // counts the nested run until the nested run has ended and its workers have returned
 			r.tree.touch(in.run)
 		}
 		in.resumeInFlight(in.within.Inside.Stop, true)
 	}
 }
 
-// keepsSome reports whether there is an expanded node that has not ended and whose graph is not known. The attempts inside it are repeated.
+// keepsSome reports whether there is an expanded node that has not ended, and has an unknown graph. The run repeats the attempts inside this node.
 func (h *held) keepsSome() bool {
 	for _, n := range h.kept {
 		if !n.Status.Terminal() {
@@ -203,7 +203,7 @@ func (h *held) keepsSome() bool {
 	return slices.ContainsFunc(h.inside, func(in *held) bool { return in.begun() && in.keepsSome() })
 }
 
-// resumeInFlight continues the restored run with the attempts in flight.
+// resumeInFlight rebuilds the state of a restored run that continues its attempts in flight.
 func (r *Run) resumeInFlight(x *restoration, observed []uint64) {
 	if x.recovers {
 		r.event(entry{kind: evRunRecovered, at: r.now(), arg: event.Recovery{From: x.file.LastEvent}})
@@ -213,7 +213,7 @@ func (r *Run) resumeInFlight(x *restoration, observed []uint64) {
 	r.st.RestoredFrom(observed)
 }
 
-// land restores the attempts in flight and the alarms, in place of [held.continueWaits].
+// land restores the attempts in flight and the alarms. A run that does not continue its attempts in flight calls [held.continueWaits] instead.
 func (r *Run) land(from *restoration) {
 	h := r.manual
 	x, now := h.landing, r.now()
@@ -294,7 +294,7 @@ func (x *landing) sortFailures(root *Run, runs *held) {
 	})
 }
 
-// landKeys restores the buckets of the keys. The tree of runs has one bucket for each key, even if the nested runs that used the key have ended.
+// landKeys restores the token buckets of the keys. The tree of runs keeps the bucket of a key even if the nested runs that used the key have ended.
 func (x *landing) landKeys(root *Run) {
 	if root.tree == nil || !root.st.Rated() {
 		return
@@ -335,7 +335,7 @@ func (x *landing) landLines(runs map[string]*Run) {
 	}
 }
 
-// inTurn sorts the restored attempts that Next and NextStop have not returned.
+// inTurn sorts the restored lists `begun` and `stops`. Next and NextStop take their attempts from these lists.
 func (h *manual) inTurn() {
 	h.sort(h.begun)
 	x := h.landing
@@ -350,7 +350,7 @@ func (x *landing) turn(s *Step) int {
 	return 0
 }
 
-// land restores the attempts of one run.
+// land restores the state of one run, and its attempts in flight. Attempts to undo nodes are restored later, see landUndos.
 func (h *held) land(f *runFlight, now int64) {
 	r := h.run
 	r.stopsAll = f.StopsAll
@@ -435,7 +435,7 @@ func (h *manual) land(s *Step, x inFlight, n *nodeFlight) {
 
 func (x *flightStop) cause() *stopCause { return x.Err.stopCause(x.Deadline) }
 
-// rearm arms an alarm of the run again.
+// rearm arms an alarm from the snapshot again.
 func (r *Run) rearm(a *alarmFlight, now int64) {
 	left := time.Duration(a.Due - now)
 	switch a.Kind {
@@ -473,7 +473,7 @@ func (r *Run) rearm(a *alarmFlight, now int64) {
 	}
 }
 
-// landUndos restores the attempts to undo nodes of the run, when the run has begun again to undo its nodes.
+// landUndos restores the run's attempts to undo nodes. It is called when the restored run begins again to undo its nodes.
 func (r *Run) landUndos(now int64) {
 	if r.manual == nil || len(r.manual.unlanded) == 0 {
 		return
@@ -499,7 +499,7 @@ func (r *Run) landUndos(now int64) {
 	}
 }
 
-// land restores the attempt to undo the node.
+// land restores the attempt in flight to undo the node.
 func (u *undo) land(n *nodeFlight, now int64) {
 	r, by := u.run, u.run.undo.by
 	step := &Step{run: r, ref: u.ref, attempt: u.attempts, flags: stepUndo | stepDetached}
@@ -522,7 +522,7 @@ func (u *undo) land(n *nodeFlight, now int64) {
 	r.manual.sort(r.manual.begun)
 }
 
-// lapseAll records the tokens of the attempts that were in flight. The run does not continue these attempts, but repeats them.
+// lapseAll records the tokens of the attempts that were in flight. It is called for a run that repeats these attempts instead of continuing them.
 func (h *held) lapseAll() {
 	h.walk(func(h *held) {
 		r := h.run
@@ -546,7 +546,7 @@ func (h *held) lapseKept() {
 	}
 }
 
-// attemptsAround returns the numbers of the attempts of the composites around the nodes of the run, the outermost first.
+// attemptsAround returns the attempt numbers of the composites around the run, from the outermost to the innermost.
 func (r *Run) attemptsAround() (numbers []int32) {
 	for c := r; c.outer != nil; c = c.outer {
 		numbers = append(numbers, c.within.attempt)

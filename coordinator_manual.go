@@ -7,38 +7,38 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
-// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs. A worker is a job that the
-// Coordinator performs. When a worker needs the result of a step, it stops until the host reports the result. A timer fires when the Coordinator
-// sets the clock past it. Everything else is the same as in other runs.
+// manual replaces the goroutines and the clock of a run, and of its nested runs, if a [Coordinator] drives the run. The Coordinator performs the
+// workers, one after the other. When a worker needs the result of a step, it pauses until the host reports the result. A timer fires when the host
+// sets the clock to the timer's time or a later time. Everything else is the same as in other runs.
 //
-// The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
-// fields.
+// The run's lock guards jobs, timers, stops and undos. Any goroutine may use start, clock, wake, busy and told. Only the goroutine that calls the
+// Coordinator uses the other fields.
 type manual struct {
 	start  time.Time    // the zero of the run's clock
 	clock  atomic.Int64 // the run's clock
-	jobs   []*Run       // for each worker that has not begun: the Run that counts the worker
+	jobs   []*Run       // the runs of the workers that have not begun, one element for each worker
 	timers due.Queue[*manualTimer]
-	stops  []*Step // attempts whose contexts have ended
+	stops  []*Step // attempts whose contexts have ended; NextStop takes attempts from this list
 
 	wake chan struct{} // a channel with room for one message
 	busy atomic.Bool   // a method of the Coordinator is running
-	told chan struct{} // closed when sinks and functions of Around have been called for the end of the run
+	told chan struct{} // closed at the end of the run, when the sinks and the functions of Around have been called
 
-	undos []undoCall // attempts to undo nodes; they have begun, and settle has not taken them yet
+	undos []undoCall // attempts to undo nodes; each attempt has begun, and waits for settle
 
-	calls  map[*Step]inFlight // the attempts whose results the host has not reported, including attempts to undo a node
-	begun  []*Step            // the attempts in the map `calls` that Next has not returned
-	count  uint64             // the number of attempts that were handed to the host so far
-	lapsed map[string]bool    // the tokens of attempts that ended without a result of the host; nil if there are none
+	calls  map[*Step]inFlight // the attempts handed to the host, including attempts to undo a node, until the host reports their results
+	begun  []*Step            // the attempts in `calls` that Next has not returned
+	count  uint64             // the number of attempts that were handed to the host
+	lapsed map[string]bool    // the tokens of attempts that ended before the host reported a result; nil if there are none
 
-	keepsFlight bool                  // whether the run continues from a snapshot with the attempts in flight
-	landing     *landing              // set while the run is being restored with the attempts in flight; otherwise nil
-	unlanded    map[string]*runFlight // the runs whose attempts to undo nodes are not restored yet, by Run.flightKey
+	keepsFlight bool                  // whether the run continues the attempts in flight of a snapshot
+	landing     *landing              // set while the run is being restored with its attempts in flight; otherwise nil
+	unlanded    map[string]*runFlight // by Run.flightKey: the runs whose attempts to undo nodes are not restored yet
 }
 
-// inFlight is an attempt that the host performs, or will perform.
+// inFlight describes an attempt that was handed to the host, until the host reports the result.
 type inFlight struct {
-	worker *worker // the worker that continues with the result; nil for an attempt to undo a node
+	worker *worker // the worker that needs the result; nil for an attempt to undo a node
 	undo   *undo   // the compensation of the attempt; nil for any other attempt
 	told   bool    // whether NextStop has returned the attempt
 	number uint64  // the position among all attempts that were handed to the host, from 1
@@ -52,7 +52,7 @@ func (x inFlight) current(s *Step) bool {
 	return s.run.current(s.ref) == s
 }
 
-// hand makes an attempt wait for the host.
+// hand hands an attempt to the host, so that Next returns the attempt.
 func (h *manual) hand(s *Step, x inFlight) {
 	h.count++
 	x.number = h.count
@@ -82,7 +82,7 @@ func (h *manual) note(ending []stopOrder) {
 	}
 }
 
-// forHost reports whether the host calls the step of an attempt. The engine evaluates conditions, triggers and mocks itself.
+// forHost reports whether the host calls the step of an attempt. The engine itself evaluates tests of conditions, and performs triggers and mocks.
 func (s *Step) forHost() bool {
 	r, n := s.run, s.run.plan.node(s.ref)
 	if r.cfg.test != nil && r.plan.doubles[s.ref].mock != nil {
@@ -91,8 +91,8 @@ func (s *Step) forHost() bool {
 	return n.Kind != KindTrigger && n.Test == nil
 }
 
-// handOver does everything that precedes the call of a step. The host makes the call, and the worker continues when the host reports the
-// result. If the inputs are refused, the attempt ends with the error of the refusal.
+// handOver does everything that precedes the call of a step. Then the worker pauses, the host calls the step, and the worker continues when the
+// host reports the result. If the contract or the moderator refuses the inputs, handOver ends the attempt with the error.
 func (w *worker) handOver() (more bool) {
 	w.phase = phaseUser
 	res := w.admission()
@@ -136,10 +136,10 @@ func (h *manual) advance(r *Run, now time.Time) {
 	h.settle(r)
 }
 
-// settle does everything that can be done without the host.
+// settle does everything that the run can do without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // drain the channel before reading jobs and undos; a later change then puts its message into the channel
+	case <-h.wake: // the channel is drained before jobs and undos are read, so a later change can put a message into it
 	default:
 	}
 	for {
@@ -183,7 +183,7 @@ func (h *manual) settle(r *Run) {
 	}
 }
 
-// conclude calls the functions of Around for the end of the run.
+// conclude is called when the run has ended. The first call calls the functions that Around's functions have returned.
 func (h *manual) conclude(r *Run) {
 	select {
 	case <-h.told:

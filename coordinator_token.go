@@ -9,13 +9,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Token returns the name of an attempt, or "" if the run does not wait for the attempt's result. No two attempts of a run have the same token, and an
-// attempt keeps its token in each process, see [Coordinator.Snapshot]. A host sends the token with the call, and finds the attempt for the reply with
-// [Coordinator.Attempt].
+// Token returns the name of an attempt, or "" if the run does not wait for the attempt's result. No two attempts of a run have the same token. If a
+// run continues in another process (see [Coordinator.Snapshot]), its attempts keep their tokens. A host sends the token with the call. When the reply
+// with the token arrives, [Coordinator.Attempt] returns the attempt.
 //
-// A token is opaque, but readable: "step:1:1.2:S/pay@r7" is attempt 2 of the node S/pay of run r7, in attempt 1 of S and in epoch 1. The path
-// contains the numbers of items and iterations. The first word is "step", "compensate" for an attempt to undo the node, or "expand" if the step is
-// called again only to return its graph, see [Expand]. An attempt that continues after a wait has a new token: "2+1" in place of "2".
+// Do not parse tokens, but you can read them: "step:1:1.2:S/pay@r7" is attempt 2 of the node S/pay of run r7, in attempt 1 of S and in epoch 1. The
+// path contains the numbers of items and iterations. The first word is "compensate" for an attempt to undo the node, "expand" for a repeated call
+// that only gets the step's graph (see [Expand]), and otherwise "step". After a wait, an attempt continues with a new token: "2+1" replaces "2".
 func (c *Coordinator) Token(s *Step) string {
 	defer c.enter()()
 	if !c.waitsFor(s) {
@@ -25,9 +25,9 @@ func (c *Coordinator) Token(s *Step) string {
 }
 
 // Attempt returns the attempt with this token, if the run waits for its result. Report the result with [Coordinator.Return] or [Coordinator.Crash].
-// The error matches [ErrAnswered] if the result was reported before, also in another process. It matches [ErrStale] if the run no longer waits for
-// the attempt: the attempt was abandoned because it did not stop in time, was repeated after a crash, or belongs to an earlier epoch. It matches
-// [ErrUnknownAttempt] if no such attempt has begun, for example because the token belongs to another run. No error matches two of the three.
+// The error matches [ErrAnswered] if the result was reported before, in this process or another. It matches [ErrStale] if the run no longer waits
+// for the attempt: the attempt was abandoned because it did not stop in time, was repeated after a crash, or belongs to an earlier epoch. It matches
+// [ErrUnknownAttempt] if no such attempt has begun, for example because the token belongs to another run. It matches only one of these three.
 func (c *Coordinator) Attempt(token string) (*Step, error) {
 	defer c.enter()()
 	h := c.h
@@ -52,8 +52,9 @@ func (c *Coordinator) Attempt(token string) (*Step, error) {
 	return nil, fmt.Errorf("%w: the result of %s", ErrAnswered, quoteID(token))
 }
 
-// InFlight returns the attempts that Next has returned and for whose results the run waits, in the order in which Next returned them. A host uses
-// InFlight to repeat calls that may be lost. An attempt whose step must stop has a context that has ended, see [Coordinator.NextStop].
+// InFlight returns the attempts that Next has returned, if the run still waits for their results. They are in the order in which Next returned them.
+// A host uses InFlight to repeat calls that may be lost. If the step of an attempt must stop (see [Coordinator.NextStop]), the attempt's context has
+// ended.
 func (c *Coordinator) InFlight() []*Step {
 	defer c.enter()()
 	h := c.h
@@ -79,7 +80,7 @@ func (h *manual) sort(list []*Step) {
 	slices.SortFunc(list, func(a, b *Step) int { return int(h.calls[a].number) - int(h.calls[b].number) })
 }
 
-// The kinds of attempts, as tokens name them.
+// The kinds of attempts. A token begins with the kind of its attempt.
 const (
 	kindStep       = "step"
 	kindCompensate = "compensate"
@@ -105,7 +106,7 @@ func (x inFlight) token(s *Step) string {
 // token returns the token of an attempt of a node. The parameter `again` is the number of re-entries into the attempt.
 func (r *Run) token(kind string, ref machine.Ref, attempt, again int32) string {
 	var outer [8]int32
-	numbers := outer[:0] // of the composites around the node, the innermost first
+	numbers := outer[:0] // the attempt numbers of the composites around the node, from the innermost to the outermost
 	for c := r; c.outer != nil; c = c.outer {
 		numbers = append(numbers, c.within.attempt)
 	}
@@ -137,8 +138,8 @@ func tokenText(kind string, epoch int, around []int32, attempt, again int32, pat
 type tokenParts struct {
 	kind     string
 	epoch    int
-	attempts []int32 // the numbers of the attempts of the composites around the node and of the node itself, the outermost first
-	again    int32
+	attempts []int32 // the attempt numbers of the composites around the node, from the outermost to the innermost, and then of the node itself
+	again    int32   // the number of re-entries into the attempt
 	path     string
 }
 
@@ -176,7 +177,7 @@ func parseToken(token, run string) (x tokenParts, ok bool) {
 	return x, true
 }
 
-// find returns the attempt with this token if the run waits for its result, or nil. The caller holds the run's lock.
+// find returns the attempt with this token, or nil if the run does not wait for its result. The caller holds the run's lock.
 func (h *manual) find(root *Run, token string, x tokenParts) *Step {
 	at, lost := root.locate(x.path)
 	if lost != nil {
@@ -216,9 +217,9 @@ func (at place) undoStep() *Step {
 	return nil
 }
 
-// The method `began` reports whether the attempt with this token has begun. The run keeps no records of the nodes inside earlier attempts of
-// composites and inside earlier iterations; for a token of such a node, this method only checks that this earlier attempt or iteration exists. The
-// caller holds the run's lock.
+// The method `began` reports whether the attempt with this token has begun. The run has no records of nodes inside earlier attempts of a composite
+// or inside earlier iterations of a loop. For the token of one of these nodes, `began` only checks that the earlier attempt or iteration has begun.
+// The caller holds the run's lock.
 func (x tokenParts) began(r *Run) bool {
 	rest := x.path
 	for depth, n := range x.attempts {
@@ -244,7 +245,7 @@ func (x tokenParts) began(r *Run) bool {
 		c := at.child()
 		switch number, _ := strconv.Atoi(strings.TrimPrefix(part, "#")); {
 		case c == nil && r.st.Word(at.ref).Status().Terminal():
-			return true // an expanded node that has ended may have dropped the nodes inside
+			return true // an expanded node that has ended may have dropped the nodes inside it
 		case c == nil: // no nested run of the composite has begun, or its graph is not known
 			comp := r.extras[at.ref]
 			return comp != nil && (comp.kept != nil || comp.comp != nil && comp.comp.pause != nil && number < comp.comp.pause.next)
@@ -259,7 +260,7 @@ func (x tokenParts) began(r *Run) bool {
 	return false
 }
 
-// hasBegun reports whether the attempt of the node with this token has begun.
+// hasBegun reports whether the node has begun the attempt with this token.
 func (at place) hasBegun(x tokenParts) bool {
 	r, n := at.run, x.attempts[len(x.attempts)-1]
 	if x.kind == kindCompensate {
@@ -275,7 +276,7 @@ func (at place) hasBegun(x tokenParts) bool {
 	return n+x.again <= r.st.Token(at.ref).Attempt
 }
 
-// lapse records that an attempt has ended without a result of the host. The caller holds the run's lock.
+// lapse records that an attempt has ended before the host has reported a result. The caller holds the run's lock.
 func (h *manual) lapse(s *Step) {
 	if h == nil {
 		return

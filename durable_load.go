@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // the life that ran the attempt ended without the attempt's result
+			n.Cut++ // an earlier life began the attempt, and ended before its result was stored
 			n.Crashes++
 		}
 		f.take(key)

@@ -209,7 +209,7 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	r.log.mu.Lock()
 	ends := 0 // the number of ends of nodes among the changes so far
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // 2 means many: all nodes that ended before the snapshot count as ended now
+		ends, r.recorder.restored = 2, false // 2 stands for many: the nodes that had ended in the snapshot are treated as if they all ended now
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}

@@ -11,8 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Execute runs the graph. It returns when the run has ended, is suspended or was left, and all its goroutines have returned. The exceptions are
-// attempts and sinks that do not return within [CancelGrace] after they should: Execute abandons them, and the Result names them.
+// Execute runs the graph. It returns when the run has ended, is suspended or was left, and all its goroutines have returned. There are two
+// exceptions. Execute abandons an attempt that has not returned [CancelGrace] after its context ended, and a sink that is still busy [CancelGrace], but
+// at least one second, after the end of the run. The Result names both.
 //
 // The function step performs the nodes that have neither a Do nor a Test, except gates, triggers and sub-graphs; it may be nil if there are none for
 // it. Each step runs on its own goroutine, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is

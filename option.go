@@ -323,8 +323,8 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit: many steps may wait at once, since each costs
-// only its goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
+// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit. This suits steps that mostly wait for other
+// services: a running step costs only its goroutine, so many can run at once. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
 // Under Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results and
 // durations of its steps, and on events from outside.
 func Limit(n int) Option {

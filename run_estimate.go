@@ -62,7 +62,8 @@ type Forecast struct {
 // tier. A running node counts with its estimate minus its time so far, but at least with 0. A node that backs off also counts with the rest of
 // the delay. Left is at least the remaining work divided by [Limit] or Map.Limit; other limits and rates do not count. A composite that has begun
 // counts with the remaining time of its graph. A loop counts at least with its own estimate minus its time so far. Gates, conditions and
-// suspended nodes count with 0. Nodes that the run will skip count until it skips them. Each call visits all nodes; the run stores nothing
+// suspended nodes count with 0. A node that the run is going to skip counts like any other
+// node until the run has skipped it. Each call visits all nodes; the run stores nothing
 // between calls.
 func (r *Run) Forecast() (Forecast, bool) {
 	r = r.outermost()

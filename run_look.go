@@ -94,8 +94,8 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields the current state of all nodes of the graph, in the order of declaration, as [Run.Node] returns it. Statuses, attempts and errors
-// have the values at the start of the range statement. See [Run.Inside] for the nodes inside composites.
+// Nodes yields the current state of each node of the graph, as [Run.Node] returns this state. The nodes come in the order of declaration. Statuses,
+// attempts and errors have the values at the start of the range statement. See [Run.Inside] for the nodes inside composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		r.lookAround(r.ID()).each(yield)
@@ -704,7 +704,7 @@ func (v *stored) shown() any {
 	return v.value
 }
 
-// errorOf returns the error of a node that ended without completing and without being skipped, as in [NodeResult].Err.
+// errorOf returns the error of a node that failed, was aborted or was cancelled, as [NodeResult].Err has it.
 func (l *looker) errorOf(n *nodeState) error {
 	own := func(err error) error {
 		return &NodeError{Node: n.ID, Attempt: int(n.Attempts), Kind: n.Cause, Err: err}

@@ -8,16 +8,16 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// job is a task for an executor: a graph, a step and a limit.
+// job is a task for an executor: a shape, a step and a limit.
 type job struct {
 	shape *shape
 	visit func(node int) // the step of every node; nil means the cheapest step that does nothing
 	limit int            // the number of steps that may run at the same time; 0 means no limit
 	kinds []string       // the kinds of the nodes; may be nil
-	ends  bool           // whether the caller's context can be cancelled, as in nearly all programs
+	ends  bool           // whether the caller's context may end, as in nearly all programs
 }
 
-// lasting is a context that could end, but does not.
+// lasting is a context that may end, but is never cancelled.
 var lasting, _ = context.WithCancel(context.Background())
 
 // The method `context` returns the context with which the caller runs the graph.
@@ -34,7 +34,7 @@ type contestant struct {
 	prepare func(j job) (run func() error, err error)
 }
 
-// underContext returns the contestant with a context that may end.
+// underContext returns a copy of c that runs the graph under a context that may end.
 func (c contestant) underContext() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		j.ends = true
@@ -53,11 +53,11 @@ var (
 	errgroupChans = contestant{"errgroup and channels", prepareErrgroup}
 )
 
-// errNoLimit is returned if an executor cannot hold back ready steps.
+// errNoLimit is returned if a job has a limit, and the executor cannot limit how many steps run at the same time.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph makes the graph of a shape, in the way of a program that loads its graphs: it first adds all nodes, and then all edges. One StepFunc serves
-// all nodes.
+// kahnGraph makes the graph of a shape as a program makes a graph that it loads: it first adds all nodes, and then all edges. If config is true, the
+// Config of each node is the node's number.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)
@@ -76,8 +76,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned is like prepareKahn, but with a History that has recorded one run. If prefix is not empty, the nodes of the recorded run have other
-// names than the nodes of the measured runs. Then only the History's mean durations of kinds apply to the measured runs.
+// prepareLearned is like prepareKahn, but the runs have a History that has recorded one run. If prefix is not empty, the nodes of the recorded run
+// have other names than the nodes of the measured runs. The measured runs then get only the mean durations of kinds from the History.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}
@@ -97,7 +97,7 @@ func prepareLearned(j job, prefix string) (func() error, error) {
 	return prepareKahn(j, opts...)
 }
 
-// prepareBuilt is like prepareKahn, but for a graph that a program builds for one run, node by node.
+// prepareBuilt is like prepareKahn, but adds each node together with its in-edges, as a program does that builds a graph for one run.
 func prepareBuilt(j job) (func() error, error) {
 	g, in := &kahn.Graph{}, j.shape.predecessors()
 	ids := make([]string, j.shape.n)
@@ -129,7 +129,7 @@ func prepareBuilt(j job) (func() error, error) {
 	}, nil
 }
 
-// kahnStep turns a visit into a step.
+// kahnStep returns a step that calls visit with the number of its node, or a step that does nothing if visit is nil.
 func kahnStep(visit func(node int)) kahn.StepFunc {
 	if visit == nil {
 		return func(context.Context, *kahn.Step) (any, error) { return nil, nil }

@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// checkDrive fails if State.Drive takes more than driveBudget times as long per node as Execute.
+// driveBudget bounds the time of State.Drive divided by the time of Execute, per node: see checkDrive.
 const driveBudget = 4
 
-// driven drives a State with State.Drive. It calls no steps, and settles each begun task with the status Completed.
+// driven performs a graph with State.Drive. It calls no steps: it settles each task that Drive begins with the status Completed.
 var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	plan, err := kahnGraph(j.shape, false).Compile()
 	if err != nil {
@@ -35,7 +35,7 @@ var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	}, nil
 }}
 
-// checkDrive measures the time of Drive divided by the time of Execute. ok is false if this ratio exceeds driveBudget.
+// checkDrive measures the time of Drive divided by the time of Execute, for several shapes. ok is false if one of these ratios exceeds driveBudget.
 func checkDrive(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"State.Drive / Execute", "ns/node", "measured", "fails above", "verdict"}}

@@ -24,8 +24,8 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// errgroup's SetLimit cannot be used: it would also count goroutines that wait for predecessors. If such goroutines reached the limit, no
-	// goroutine with a ready node could start.
+	// The executor does not call SetLimit of errgroup, which would also count goroutines that wait for predecessors. If these goroutines reached the
+	// limit, no goroutine with a ready node could start.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

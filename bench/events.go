@@ -19,8 +19,8 @@ var (
 	}}
 )
 
-// The function `events` measures the cost of delivering events. Sinks run on separate goroutines, so a part of this cost is paid by another
-// processor.
+// The function `events` measures how much more a run costs if it delivers its events to one sink, and to four. Each sink runs on a separate
+// goroutine, so another processor does a part of this work.
 func events(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
 	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {

@@ -10,22 +10,22 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// feature is an option or a part of a node that hosts may use or leave out. The cost of a feature is the difference between the
-// contestants with and without it.
+// feature is an option or a field of a node that hosts may use or leave out. Its cost is the difference between the contestant with the feature and
+// the contestant without it.
 type feature struct {
 	name          string
 	shape         *shape
 	with, without contestant
 
-	// The hand-written executor with and without a counterpart of the feature. Both are nil if there is no counterpart.
+	// handWith and handWithout are the hand-written executor with and without a counterpart of the feature. Both are nil if there is no counterpart.
 	handWith, handWithout *contestant
-	measured              float64 // kahn's cost of the feature divided by the cost of the counterpart, measured on two busy cores; see budget.gate
+	measured              float64 // kahn's cost divided by the cost of the counterpart, measured on two busy cores; see budget.gate
 }
 
 // plainStep does nothing.
 func plainStep(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// kahnOn returns a contestant whose context can be cancelled, as nearly all contexts can. The parameter `change` is as in graphOf.
+// kahnOn returns a contestant that runs kahn under a context that may end, as nearly all contexts may. It passes the parameter `change` to graphOf.
 func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		plan, err := graphOf(j.shape, change).Compile()
@@ -53,7 +53,7 @@ func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	return g.Connect(plain.Edges()...)
 }
 
-// handOn returns the hand-written executor with a clock, under a context that may end.
+// handOn returns a contestant that runs the hand-written executor with a clock, under a context that may end.
 func handOn(step stepFunc) *contestant {
 	return &contestant{"hand-written", func(j job) (func() error, error) {
 		h := newHandWritten(j.shape, step)
@@ -69,7 +69,7 @@ func handOn(step stepFunc) *contestant {
 
 const featureTimeout = time.Hour // the timeout of steps that return at once
 
-// asksDone is a step that calls the method Done of its context, as steps that wait do.
+// asksDone is a step that calls the method Done of its context, as a waiting step does.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	if ctx.Done() == nil {
 		return nil, fmt.Errorf("the context of a step cannot end")
@@ -115,7 +115,7 @@ func features() []feature {
 	}
 }
 
-// upstreamOn returns a contestant whose steps return a value. If read is true, each step also reads the values of its predecessors, by id.
+// upstreamOn returns a contestant whose steps return a value. If `read` is true, each step also reads the values of its predecessors by their ids.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if read {
@@ -140,7 +140,7 @@ func upstreamOn(read bool) contestant {
 	}}
 }
 
-// kahnBegun returns a contestant that begins a run and then waits for it.
+// kahnBegun returns a contestant that begins a run by the function `begin`, and then waits for the end of the run.
 func kahnBegun(begin func(context.Context, *kahn.Graph) (*kahn.Run, error)) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		g := graphOf(j.shape, nil)
@@ -157,7 +157,7 @@ func kahnBegun(begin func(context.Context, *kahn.Graph) (*kahn.Run, error)) cont
 	}}
 }
 
-// inRunner returns a function that begins runs in a Runner without a history of runs.
+// inRunner returns a function that begins runs in a Runner. The Runner does not remember ended runs.
 func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 	rn := &kahn.Runner{History: -1}
 	return func(ctx context.Context, g *kahn.Graph) (*kahn.Run, error) { return rn.Start(ctx, g, plainStep) }
@@ -210,12 +210,12 @@ func additions(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// additionBudget is the budget for a ratio: the cost that a feature adds in kahn, divided by the cost that its counterpart adds in the standard
-// library.
+// additionBudget is the budget for the cost that a feature adds in kahn, divided by the cost that its counterpart in the standard library adds to the
+// hand-written executor.
 const additionBudget = 1.2
 
-// checkAdditions measures the features that have a counterpart. ok is false if a ratio exceeds both additionBudget and 1.5 times the ratio
-// in the field `measured`.
+// checkAdditions measures the ratio of each feature that has a counterpart. ok is false if a ratio exceeds both additionBudget and 1.5 times the
+// feature's field `measured`.
 func checkAdditions(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / the standard library", "more CPU ns/node", "measured", "budget", "fails above", "verdict"}}

@@ -10,15 +10,15 @@ import (
 // stepFunc is the function that the hand-written executors call for every node.
 type stepFunc func(ctx context.Context, node int) error
 
-// handWritten is the executor that a good engineer would write for one program and one kind of graph: flat counters under one mutex, and workers
-// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts or events, does not recover from panics, and
-// stores no outputs. Most ratios in this directory are relative to handWritten.
+// handWritten is the executor that a good engineer would write for one program and one kind of graph. It consists of flat counters under one mutex
+// and of workers. A worker continues with a node that it has made ready. handWritten has no statuses, joins, retries, timeouts or events. It does
+// not recover from panics, and stores no outputs. Most ratios in this directory are relative to handWritten.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
 	step  stepFunc
 	limit int  // the number of steps that may run at the same time; 0 means no limit
-	clock bool // whether to read the clock at every completion, and to record the start and duration of every node
+	clock bool // whether to read the clock at every completion, and record the start and duration of every node
 }
 
 func newHandWritten(s *shape, step stepFunc) *handWritten {
@@ -34,9 +34,9 @@ type handRun struct {
 
 	mu       sync.Mutex
 	pending  []int32 // by node: the number of predecessors that have not completed
-	ready    []int32 // a stack, since the node that became ready last is still in the cache
+	ready    []int32 // a stack: the node that became ready last is probably still in the processor's cache
 	workers  int
-	starting bool // whether a worker was started and has not taken a node from `ready` yet
+	starting bool // true from the start of a worker until it looks for its first node
 	err      error
 
 	times []nodeTime // by node; nil without a clock
@@ -46,7 +46,7 @@ type nodeTime struct {
 	start, duration int64 // ns; start is relative to the start of the run
 }
 
-// run performs every node after its predecessors. After an error it starts no further node. It returns the first error.
+// run performs each node after its predecessors. It returns the error of the first step that fails, and starts no further node after this failure.
 func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	r := &handRun{handWritten: h, ctx: ctx, pending: slices.Clone(h.in)}
 	if h.clock {
@@ -66,9 +66,9 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// The method `work` is the loop of a worker. It ends when no node is ready or a step has failed. One critical section settles a node and takes the
-// next one. The next node is the first node that the settled node made ready or, if it made none ready, the node that became ready last. If ready
-// nodes remain, the worker starts another worker, within the limit. So a worker starts only when there is work.
+// The method `work` is the loop of a worker. It ends when no node is ready or a step has failed. In one critical section the worker settles a node
+// and takes the next one: the first node that the settled node has made ready. If there is none, the worker takes the node that became ready last.
+// If ready nodes remain and the limit permits, the worker starts another worker. So a worker starts only when there is work.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending
@@ -95,7 +95,7 @@ func (r *handRun) work() {
 		}
 		r.mu.Unlock()
 		if more {
-			r.wg.Add(1) // wg is above zero, since it counts this worker
+			r.wg.Add(1) // the counter of wg is above zero, since this worker counts
 			go r.work()
 		}
 		node := next

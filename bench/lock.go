@@ -10,16 +10,17 @@ import (
 )
 
 // A run has one lock, under which workers settle their steps. This file predicts the cost of this lock on more cores than the machine has. It
-// measures for how long a worker holds the lock, and simulates workers that perform steps and then settle them one at a time.
+// measures how long a worker holds the lock to settle a step. Then it simulates workers. Each of them performs a step, waits for the lock and settles
+// the step, again and again.
 
-// section is the time that a worker holds the lock to settle one step.
+// section describes how long a worker holds the lock to settle one step.
 type section struct {
-	own  float64 // ns, if the last holder of the lock was the same worker
-	move float64 // additional ns if the last holder was on another core, because the run's cache lines must move
+	own  float64 // ns, if the same worker was the last holder of the lock
+	move float64 // additional ns if the last holder was on another core: the run's cache lines must move
 }
 
-// simulate returns the ns per node with the given number of workers, each on its own core, if a step takes about the given time. The lock goes to
-// the worker that has waited longest.
+// simulate returns the simulated time per node in ns. Each worker has its own core, and a step takes about the time `step`. The lock goes to the
+// worker that has waited longest.
 func (c section) simulate(workers int, step time.Duration) float64 {
 	const nodes = 20_000
 	rng := rand.New(rand.NewPCG(1, uint64(workers)))
@@ -40,7 +41,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// The method `fit` sets c.move so that simulate returns about ns for two workers. ns is the measured time per node.
+// The method `fit` chooses c.move so that simulate, with two workers, returns about the measured time per node, `ns`.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {
@@ -52,7 +53,7 @@ func (c *section) fit(step time.Duration, ns float64) {
 	}
 }
 
-// spin is a step that keeps its core busy.
+// spin returns a step that keeps its core busy for the time d.
 func spin(d time.Duration) func(int) {
 	return func(int) {
 		for begin := time.Now(); time.Since(begin) < d; {
@@ -60,7 +61,7 @@ func spin(d time.Duration) func(int) {
 	}
 }
 
-// lockSteps are the durations of the steps. section.move is fitted to the first duration above zero.
+// lockSteps are the durations of the steps. The method `fit` gets the measurement for the first duration above zero.
 var lockSteps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond}
 
 // The function `lock` prints the simulation of two workers next to measurements on two cores, and then the simulation of more workers.
@@ -86,7 +87,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 		single, double := all[0].ns(), all[1].ns()
 		simulated, ratio := "-", "-"
 		switch i {
-		case 0: // empty steps are not simulated: a worker that finds the lock taken yields, and the other worker continues
+		case 0: // empty steps are not simulated: if the lock is not free, a worker yields, and the other worker continues
 			c.own = single
 		case 1:
 			c.fit(step, double)

@@ -18,12 +18,12 @@ const (
 	lookerCount = 50
 	lookerStep  = time.Millisecond // how long each step waits
 	lookerSlots = 10
-	// With -check, the command fails if a run with lookers takes more than lookerLimit times as long as a run without lookers. lookerLimit is 1.5 times
-	// the ratio that was measured on a busy machine.
+	// lookerLimit bounds the time of a run with lookers, divided by the time of a run without lookers. -check fails if the ratio is above lookerLimit.
+	// lookerLimit is 1.5 times the ratio that was measured on a busy machine.
 	lookerLimit = 1.65
 )
 
-// gaze is a measurement of a run of 10,000 steps, with or without lookers. A looker is a goroutine that asks the run for its state.
+// gaze holds the measurements of a run of 10,000 steps, with or without lookers. A looker is a goroutine that asks the run for its state.
 type gaze struct {
 	took  time.Duration
 	cpu   time.Duration // the processor time of the whole process
@@ -31,8 +31,8 @@ type gaze struct {
 	nodes int64         // the number of results that Nodes yielded
 }
 
-// gazed performs the run with a number of lookers. Each looker calls Counts, Node and Why a hundred times per second, and Nodes once per second. The
-// lookers call Nodes for the first time at different times within the first second.
+// gazed performs a run of p, and measures it. Each looker calls Counts, Node and Why a hundred times per second, and Nodes once per second. The first
+// calls of Nodes are spread over the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {
@@ -87,8 +87,8 @@ func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	return g, err
 }
 
-// contestGazes alternates runs with and without lookers. It returns the median measurements of the runs without lookers (alone) and with lookers
-// (watched), and the median of the ratios per round.
+// contestGazes performs one run without lookers (alone) and one run with lookers (watched) in each round. It returns the median times of both kinds
+// of run, the average numbers of looks and nodes, and the median of the rounds' ratios.
 func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	p, err := kahnGraph(layered(10_000), false).Compile()
 	if err != nil {
@@ -128,7 +128,8 @@ func lookers(out io.Writer, rounds int) error {
 	return nil
 }
 
-// checkLookers measures the time of a run with lookers divided by the time without. ok is false if this ratio exceeds lookerLimit.
+// checkLookers divides the time of a run with lookers by the time of a run without lookers. ok is false if the ratio exceeds lookerLimit in every
+// try.
 func checkLookers(out io.Writer, rounds int) (ok bool, err error) {
 	for try := 0; try < tries && !ok; try++ {
 		_, _, ratio, err := contestGazes(rounds)

@@ -1,5 +1,5 @@
-// Command bench compares the cost of kahn with the cost of a hand-written executor, of the executor that most people would write first with
-// errgroup and channels, and of other libraries. README.md explains the method and the tables.
+// Command bench measures the cost of kahn. It compares kahn with a hand-written executor, with an executor that uses errgroup and channels, and with
+// other libraries. README.md explains the method and the tables.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run does the work of main, with the arguments and the output as parameters. ok is false if a check failed.
+// run does the work of main, but gets the arguments and the output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// waiting is a workload whose steps wait, like steps that call a service. The table "makespan" compares the duration of a run with the least
-// possible duration.
+// waiting is a workload whose steps wait, like steps that call a service. The table "makespan" divides the duration of a run by the least possible
+// duration.
 type waiting struct {
 	name  string
 	shape *shape
@@ -17,8 +17,8 @@ type waiting struct {
 	kinds []string // the kinds of the nodes; may be nil
 }
 
-// The method `bound` returns the least possible duration of a run. A run takes at least as long as its longest path. If there is a limit, a run also
-// takes at least the total duration of the steps divided by the limit.
+// The method `bound` returns the least possible duration of a run. A run takes at least as long as its longest path. If there is a limit, the run
+// also takes at least the total duration of the steps, divided by the limit.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()
@@ -48,8 +48,8 @@ func workloads() []waiting {
 	}
 	// The chain is declared last. An executor that takes nodes in declaration order begins the chain after all other nodes.
 	late := beside("beside", independent(20), chain(10))
-	// Each tier has one slow step, and the slow steps of successive tiers are in different chains. If an executor waits until a whole tier has ended,
-	// each tier takes as long as its slow step.
+	// Each tier has one slow step, and the slow steps of successive tiers are in different chains. If an executor waits until all steps of a tier have
+	// ended, each tier takes as long as its slow step.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {
@@ -66,8 +66,8 @@ func workloads() []waiting {
 	}
 }
 
-// kinds returns a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps and a few chains
-// of long steps. The best order depends on how long the steps of each kind take.
+// kinds returns a workload with many chains of short steps and a few chains of long steps. The chains with the most steps are not the chains that
+// take longest. So an executor finds the best order only if it knows how long the steps of each kind take.
 func kinds() waiting {
 	s, n := &shape{name: "kinds"}, 0
 	w := waiting{name: "20 chains of five steps of 4 ms beside 2 of three of 60 ms, limit 4", shape: s, limit: 4}
@@ -89,7 +89,7 @@ func kinds() waiting {
 }
 
 // makespan runs the workloads in real time. In every executor each sleep ends some tenths of a millisecond late. The difference between the
-// hand-written executor and the bound shows how much time these late sleeps cost.
+// hand-written executor and the bound shows how much time this delay costs.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
 	contestants := append([]contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans}, libraries...)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// reading is the result of one sample of runs, per node.
+// reading holds the measurements of one sample: averages per node.
 type reading struct {
 	ns, bytes, allocs float64
 	cpu               float64 // the processor time of the whole process, in ns
@@ -26,7 +26,7 @@ type entry struct {
 // The method `sample` prepares the contestant, runs it for about the target time, and records the reading.
 //
 // Each call of sample prepares the contestant anew, and the prepared data is garbage after the call. Otherwise the heaps of other contestants would
-// influence the garbage collector. A sample includes the collection of the garbage that the contestant itself has made.
+// influence the garbage collector. A sample includes the work of the garbage collector for the contestant's own garbage.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
 	if err != nil {
@@ -81,8 +81,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// The function `contest` samples the entries in turn. Each round begins with a different entry. A slow phase of the machine thus affects all entries,
-// and ratios compare entries of the same round.
+// The function `contest` samples the entries in turn. Each round begins with a different entry. So a slow phase of the machine affects all entries,
+// and a ratio compares two entries of the same round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {
@@ -94,7 +94,7 @@ func contest(entries []*entry, rounds int, target time.Duration) error {
 	return nil
 }
 
-// contestOn does what the function `contest` does, for several contestants on one shape. It also makes the entries, and returns them.
+// contestOn makes an entry for each contestant on the shape, passes the entries to the function `contest`, and returns them.
 func contestOn(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]*entry, error) {
 	var entries []*entry
 	for _, c := range contestants {
@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// The method `over` returns the time of e divided by the time of other: the median over the rounds.
+// The method `over` divides the time of e by the time of other in each round, and returns the median of these ratios.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// The method `more` returns the ns per node that e takes in addition to the time of other: the median over the rounds.
+// The method `more` returns by how many ns per node e is slower than other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }
@@ -141,7 +141,7 @@ func (e *entry) against(other *entry, f func(a, b float64) float64) float64 {
 	return median(values)
 }
 
-// table is a table that its method `print` writes as Markdown.
+// table holds the cells of a table. The method `print` writes them as Markdown.
 type table struct {
 	header []string
 	rows   [][]string
@@ -149,7 +149,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// The method `print` aligns the first column to the left, and the other columns, which contain numbers, to the right.
+// The method `print` aligns the first column to the left. The other columns contain numbers, and print aligns them to the right.
 func (t *table) print(out io.Writer) {
 	width := make([]int, len(t.header))
 	for _, row := range append([][]string{t.header}, t.rows...) {
@@ -181,7 +181,8 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// The function `short` writes a number with two decimals below 10, one decimal below 100, and none from 100. It separates thousands.
+// The function `short` writes a number below 10 with two decimals, a number below 100 with one decimal, and a larger number as an integer with
+// commas.
 func short(v float64) string {
 	switch {
 	case v >= 99.95 || v <= -99.95:

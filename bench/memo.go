@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The function `cached` prints the cost of a memoized node with an output of 1 kB in two cases: the step is called and its output is stored, or the
-// output is in the cache.
+// The function `cached` prints the cost of a memoized node with an output of 1 kB. The first case is a node whose step is called and whose output is
+// stored. The second case is a node whose output is in the cache.
 func cached(out io.Writer, rounds int, target time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-memo")
 	if err != nil {

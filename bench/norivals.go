@@ -2,5 +2,5 @@
 
 package main
 
-// libraries is empty without the build tag rivals, because the libraries' dependencies take longer to compile than all other code.
+// libraries is empty without the build tag rivals: the libraries and their dependencies take longer to compile than all other code.
 var libraries []contestant

@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The function `operating` measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which
-// a tenth of the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
+// The function `operating` measures the delays that the operator of a store notices. It times the calls that concern many runs, such as Count. One
+// run in ten of the store is suspended, and the others have ended. Over PostgreSQL it also measures how long a new run waits for its first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err
@@ -41,8 +41,8 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures how long a call of Create takes for a run, and how much time passes from this call to the first step of the run. First one
-// Runner serves the runs, and then five. The Runners have nothing else to do, and each stands for a process.
+// latencies measures how long a call of Create takes, and how much time passes from the beginning of the call to the first step of the created run.
+// One Runner serves the runs of the first row, and five Runners serve the runs of the second row. Each Runner stands for an idle process.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {
@@ -90,7 +90,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 			ended <- errors.Join(err, own.Close())
 		}()
 	}
-	for i := -10; i < samples && err == nil; i++ { // the first ten runs do not count, because they may begin before all Runners listen
+	for i := -10; i < samples && err == nil; i++ { // the first ten runs do not count, because some Runners may not listen yet
 		time.Sleep(30 * time.Millisecond)
 		var n store.NewRun
 		if n, err = kahn.Prepare(g, kahn.RunID(fmt.Sprintf("%d-%d", processes, i))); err != nil {
@@ -113,7 +113,8 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 	return created, began, err
 }
 
-// counts measures, over PostgreSQL, the calls that concern many runs. It also prints the size of the tables, before and after some runs were replaced.
+// counts measures, over PostgreSQL, the calls that concern many runs. It also prints the size of the tables before and after new runs replace the
+// pruned runs.
 func (s *server) counts(out io.Writer, runs int) error {
 	if err := s.clear(); err != nil {
 		return err
@@ -143,13 +144,13 @@ func (s *server) counts(out io.Writer, runs int) error {
 	return err
 }
 
-// size returns the bytes of the tables of runs and nodes with their indexes.
+// size returns how many bytes the tables of runs and nodes take, including their indexes.
 func (s *server) size() (bytes int64, err error) {
 	err = s.pool.QueryRow(context.Background(), "SELECT pg_total_relation_size('kahn.runs') + pg_total_relation_size('kahn.nodes')").Scan(&bytes)
 	return bytes, err
 }
 
-// countsOf measures the calls that concern many runs, and prints their times under a name.
+// countsOf measures the calls that concern many runs, and prints their times. The heading of the table contains the name.
 func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 	ctx := context.Background()
 	t := table{header: []string{"call", "ms"}}
@@ -223,7 +224,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled returns run i of the runs that fill a store. Every tenth of these runs is suspended, as in the method `fill`.
+// filled returns run i of the runs that fill a store. Every tenth run is suspended. The method `fill` writes similar runs.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{
 		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),
@@ -239,7 +240,7 @@ func filled(i int, began time.Time) *store.Run {
 	return r
 }
 
-// The method `fill` writes the rows of the runs first+1 to last, and vacuums the tables. Every tenth run is suspended.
+// The method `fill` writes the rows of the runs with the numbers first+1 to last, and vacuums the tables. Every tenth run is suspended.
 func (s *server) fill(first, last int) error {
 	ctx := context.Background()
 	for _, text := range []string{

@@ -32,7 +32,8 @@ func (s *server) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// onServer calls f with the server that the environment names or, if it names none, with a server that onServer starts.
+// onServer calls f with a new database. The database is on the server that KAHN_POSTGRES names. If this environment variable is empty, onServer
+// starts a server.
 func onServer(f func(s *server) error) error {
 	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)
@@ -52,8 +53,8 @@ func onServer(f func(s *server) error) error {
 	})
 }
 
-// overServer performs the loads over PostgreSQL. In the same rounds it also writes the rows of their commits without an engine, and prints the
-// ratios.
+// overServer performs the loads over PostgreSQL. After each load it writes the rows of the load's commits without an engine. It prints the speeds and
+// their ratios.
 func overServer(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "rows alone, steps/s", "PostgreSQL, steps/s", "/ rows alone", "/ rows of the chain alone", "statements a step"}}
 	err := onServer(func(s *server) error {
@@ -93,11 +94,12 @@ func overServer(out io.Writer, list []load, rounds int) error {
 	return nil
 }
 
-// turn holds the measurements of a load in one round: steps per second with the engine (speed) and without (floor), and statements per step.
+// turn holds the measurements of a load in one round: the steps per second with the engine (speed) and without it (floor), and the statements per
+// step.
 type turn struct{ speed, floor, statements float64 }
 
-// turn performs a load with the engine, and then writes the rows of the load's commits without the engine. For these rows it uses about as many
-// statements as the runs have used, not counting the two statements that acquire and release each run.
+// turn performs a load with the engine, and then writes the rows of the load's commits without the engine. It writes them with about as many
+// statements as the engine has used. The two statements that acquire and release each run do not count.
 func (s *server) turn(l *load) (t turn, err error) {
 	if err := s.clear(); err != nil {
 		return t, err
@@ -122,8 +124,8 @@ func (s *server) clear() error {
 	return err
 }
 
-// floorText is the statement with which a program without an engine would write the rows of commits. All commits in a statement belong to
-// different runs. The statement checks the leases.
+// floorText is the statement with which a program without an engine would write the rows of several commits. These commits belong to different runs.
+// The statement checks the leases.
 const floorText = `WITH held AS (
 	UPDATE kahn.runs r SET sequence = w.sequence FROM unnest($1::bigint[], $2::bigint[]) AS w(run, sequence)
 	WHERE r.run = w.run AND r.owner = 'owner' AND r.epoch = 1 AND r.expires > clock_timestamp() RETURNING r.run
@@ -134,8 +136,8 @@ FROM unnest($3::bigint[], $4::integer[], $5::text[], $6::text[], $7::timestamptz
 	AS n(run, node, key, status, started, ended, hash, value, record) JOIN held USING (run)
 ON CONFLICT (run, node) DO UPDATE SET status = excluded.status, ended = excluded.ended, value = excluded.value, record = excluded.record RETURNING run`
 
-// rowsAlone writes the rows of commits over one connection, with about the given number of statements. The statements are made before the
-// measurement. rowsAlone returns the duration.
+// rowsAlone writes the rows of commits over one connection, with about the given number of statements. It returns how long the writing takes. It
+// prepares the arguments of the statements before the measurement.
 func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statements int) (took time.Duration, err error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {
@@ -165,7 +167,7 @@ func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statement
 	return time.Since(began), nil
 }
 
-// floorStatement holds the arguments of floorText, by column.
+// floorStatement holds the arguments for one execution of floorText, one list per column.
 type floorStatement struct {
 	runs, sequences, nodeRuns []int64
 	nodes                     []int32
@@ -178,10 +180,11 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements groups commits into statements, in order. A statement contains at most `together` commits, and at most one commit of each run.
+// floorStatements groups commits into statements, and keeps their order. A statement has at most `together` commits, and at most one commit of each
+// run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
-	inLast := map[int]bool{}              // the runs with a commit in the last statement
+	inLast := map[int]bool{}              // the runs that have a commit in the last statement
 	for _, c := range commits {
 		if len(work) == 0 || inLast[c.run] || len(inLast) == together {
 			work = append(work, floorStatement{})

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// budget is the limit for kahn's time on a shape, relative to the time of the hand-written executor.
+// budget bounds the time that kahn may take for a shape, relative to the time of the hand-written executor.
 type budget struct {
 	shape    *shape
-	ratio    float64       // kahn may take at most this many times as long; 0 means that the field `extra` is the budget
-	extra    time.Duration // if ratio is 0: kahn may take at most this much longer; shown, but not checked
+	ratio    float64       // kahn may take at most this many times as long as the hand-written executor; 0 means that `extra` is the budget
+	extra    time.Duration // if ratio is 0, kahn may take at most this much longer; -check shows it, but does not check it
 	measured float64       // the ratio measured on two cores of a busy machine; see the method `gate`
 	bytes    float64       // the maximum number of bytes per node; 0 means no limit
 	rivals   *shape        // the shape that the libraries get; nil means the same shape
 }
 
-// gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.
+// gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, or the budget if the budget is higher.
 func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
-// The function `budgets` returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape
-// get a smaller shape of the same kind.
+// The function `budgets` returns the budgets for the shapes of the table "ratios". The libraries would take most of a minute to build or run the
+// layered graph, so they get a smaller layered graph.
 //
-// For each graph of several nodes, kahn exceeds the budget. For the chain, the fan and the layered graph the reason is that kahn reads the clock:
-// with a clock even the hand-written executor takes more than twice as long as without one. docs/costs.md shows the profile.
+// On each shape with several nodes, kahn exceeds the budget. For the chain, the fan and the layered graph the reason is that kahn reads the clock:
+// even the hand-written executor takes more than twice as long if it reads the clock. docs/costs.md shows the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},
@@ -89,8 +89,9 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 
 const tries = 4
 
-// The function `check` compares kahn's ratios with their gates. A shape above its gate is measured again, for longer, before check fails. base is the
-// hand-written executor, with or without a clock.
+// The function `check` compares kahn's ratio on each shape with the gate of the shape, and kahn's memory with the bounds for memory. If one of them
+// is too large, check measures the shape again, in more rounds. ok is false if a shape fails every try. base is the hand-written executor, with or
+// without a clock.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
@@ -105,7 +106,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 			}
 			hand, e = entries[0], entries[1]
 			fits = e.over(hand) <= b.gate()
-			if b.bytes > 0 { // allocations do not depend on the machine, so there is no allowance for noise
+			if b.bytes > 0 { // allocations do not depend on the machine, so the bound needs no allowance for noise
 				fits = fits && e.bytes() <= b.bytes && e.allocs() <= 1
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/heimdalr/dag"
 )
 
-// libraries are other libraries that execute graphs.
+// libraries contains the other libraries that execute graphs.
 var libraries = []contestant{{"heimdalr/dag", prepareHeimdalr}, {"cloudwego/eino", prepareEino}}
 
 // prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex before the
@@ -37,8 +37,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// The edges are added from the end to the beginning. For each edge the library visits all descendants of the edge's target to find a
-	// cycle. It caches the descendants until an edge among them changes. In this order the caches stay valid.
+	// The edges are added from the end to the beginning. For each edge the library visits all descendants of the edge's target, to look for
+	// a cycle. It caches the descendants of a vertex until an edge among them changes. In this order the caches stay valid.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {
@@ -78,14 +78,14 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}, nil
 }
 
-// token is the value that eino passes along edges. eino requires such a value, and a function that merges several values into one.
+// token is the value that eino passes along edges. eino requires a value on each edge, and a function that merges several values into one.
 type token struct{}
 
 func init() {
 	compose.RegisterValuesMergeFunc(func([]token) (token, error) { return token{}, nil })
 }
 
-// prepareEino prepares a graph of github.com/cloudwego/eino in its mode for acyclic graphs, where a node runs as soon as all its
+// prepareEino prepares a graph of github.com/cloudwego/eino. The graph has the mode AllPredecessor: a node runs as soon as all its
 // predecessors have run.
 func prepareEino(j job) (func() error, error) {
 	if j.limit > 0 {
@@ -136,7 +136,7 @@ func prepareEino(j job) (func() error, error) {
 	}, nil
 }
 
-// outdegrees returns the number of out-edges of every node.
+// outdegrees returns, for each node, the number of its out-edges.
 func (s *shape) outdegrees() []int32 {
 	out := make([]int32, s.n)
 	for _, e := range s.edges {

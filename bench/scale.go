@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scaled is a kind of work whose size can be doubled. The function `perform` performs n units, and returns the data that must stay in memory.
+// scaled is a kind of work whose size can be doubled. The function `perform` performs n units. It returns the data whose size is measured.
 type scaled struct {
 	name, unit string
-	most       int               // the largest size; larger runs take minutes
+	most       int               // the largest size that is measured; larger runs take minutes
 	before     func(n int) error // called before the measurement; may be nil
 	perform    func(n int) (left any, err error)
 }
@@ -96,10 +96,10 @@ func scales() []scaled {
 	}
 }
 
-// scaleReading is the cost per unit at one size.
+// scaleReading holds the costs of a unit, measured at one size.
 type scaleReading struct{ cpu, bytes, objects, held float64 }
 
-// The method `at` performs n units, and measures their cost per unit.
+// The method `at` performs n units, and measures the costs of one unit.
 func (x *scaled) at(n int) (r scaleReading, err error) {
 	if x.before != nil {
 		if err := x.before(n); err != nil {
@@ -130,8 +130,8 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 	return r, nil
 }
 
-// The function `scale` measures each row at three sizes, each twice the previous size. It prints the costs at the largest size and, for the processor
-// time and the allocated bytes, the exponent of the growth over the two doublings. All sizes are divided by the parameter `divided`, see divisor.
+// The function `scale` measures each row at three sizes, each twice the previous size. It prints the costs at the largest size. For the processor
+// time and the allocated bytes it also prints the exponent of the growth. All sizes are divided by the parameter `divided`, see divisor.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

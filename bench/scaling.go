@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The function `scaling` measures the layered shape at growing sizes. It shows whether a node costs the same in large and small graphs, and how much
-// memory a node needs.
+// The function `scaling` measures the layered shape at growing sizes. It shows whether a node takes the same time in large and small graphs, and how
+// much memory a node needs.
 func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
 	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
 	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}
@@ -20,12 +20,12 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 		s := layered(n)
 		all := []contestant{kahnEager, handPlain, handClocked}
 		waiting := "-"
-		// Larger graphs are not measured with errgroup, since the stacks of its goroutines would take a gigabyte.
+		// errgroup gets no graph above 100,000 nodes: the stacks of its goroutines would take a gigabyte.
 		if n <= 100_000 {
 			all = append(all, errgroupChans)
 		}
 		if n > 100_000 {
-			rounds = min(rounds, 5) // most of the time goes into compiling the graph for each sample
+			rounds = min(rounds, 5) // fewer rounds, because compiling the graph for each sample takes long
 		}
 		entries, err := contestOn(s, rounds, target, all...)
 		if err != nil {
@@ -49,7 +49,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 	return nil
 }
 
-// The type `memory` holds the sizes of a graph, of its plan, of the Result of a run, and of a run of the hand-written executor, in bytes per node.
+// The type `memory` holds sizes in bytes per node: of a graph, its plan, the Result of a run, and a run of the hand-written executor.
 type memory struct {
 	graph, plan, run, hand float64
 }
@@ -90,16 +90,16 @@ func measureMemory(s *shape) (m memory, err error) {
 	return m, err
 }
 
-// The function `heap` returns how many bytes the live objects take.
+// The function `heap` returns how many bytes the live objects on the heap take.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // frees garbage with finalizers that the first call has found
+	runtime.GC() // frees objects whose finalizers the first call has queued
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return float64(s.HeapAlloc)
 }
 
-// The method `with` returns a contestant that runs with the given number of threads.
+// The method `with` returns a copy of c that sets GOMAXPROCS to the given number of threads.
 func (c contestant) with(threads int) contestant {
 	prepare := c.prepare
 	return contestant{fmt.Sprintf("%s, %d", c.name, threads), func(j job) (func() error, error) {
@@ -108,8 +108,8 @@ func (c contestant) with(threads int) contestant {
 	}}
 }
 
-// contestThreads measures the contestants with one, two and eight threads each, all in turn. It returns the entries by contestant, then by
-// threads.
+// contestThreads measures each contestant with one, two and eight threads, all in turn. It returns a list for each contestant, with an entry for
+// each number of threads.
 func contestThreads(s *shape, rounds int, target time.Duration, contestants ...contestant) ([][]*entry, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var all []contestant
@@ -127,8 +127,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// The function `contention` measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers
-// spend their time contending for the lock.
+// The function `contention` measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so the workers
+// need the lock all the time.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
@@ -146,10 +146,10 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// collapse bounds the time per node with several threads, as a multiple of the time with one thread. -check fails if a run exceeds this bound.
+// collapse bounds the time per node with several threads, divided by the time with one thread. -check fails if the ratio exceeds it in every try.
 const collapse = 3
 
-// checkThreads compares runs with several threads and runs with one thread.
+// checkThreads divides the time with several threads by the time with one thread. ok is false if in every try a ratio exceeds collapse.
 func checkThreads(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	s := layered(10_000)
 	for try := 0; try < tries && !ok; try++ {

@@ -10,7 +10,7 @@ type shape struct {
 	edges [][2]int32 // source and target
 }
 
-// chain returns a chain of n nodes. Steps never overlap, so a chain shows the cost of a single node.
+// chain returns a chain of n nodes. The steps of a chain never overlap, so the shape shows the cost of a single node.
 func chain(n int) *shape {
 	s := &shape{name: "chain", n: n}
 	for i := range n - 1 {
@@ -30,8 +30,8 @@ func fan(width int) *shape {
 	return s
 }
 
-// layered returns layers of about 100 nodes. Each node has three different predecessors in the previous layer. They are chosen at random, but the
-// choice is the same in every process.
+// layered returns n nodes in layers of 100. Each node has three different predecessors in the previous layer. The predecessors are chosen at random,
+// but the choice is the same in every process.
 func layered(n int) *shape {
 	const width, in = 100, 3
 	s := &shape{name: "layered", n: n}
@@ -52,8 +52,8 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite returns two sets of `side` nodes, and an edge from each node of the first set to each node of the second. The shape shows the cost of an
-// edge.
+// bipartite returns two sets of `side` nodes, and an edge from each node of the first set to each node of the second set. The shape shows the cost
+// of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {
@@ -67,7 +67,7 @@ func bipartite(side int) *shape {
 // single returns one node. The shape shows the fixed cost of a run.
 func single() *shape { return &shape{name: "single", n: 1} }
 
-// beside returns one shape that consists of the two shapes, with no edge between them.
+// beside returns one shape with the nodes and edges of both shapes. No edge connects the two parts.
 func beside(name string, a, b *shape) *shape {
 	s := &shape{name: name, n: a.n + b.n, edges: append([][2]int32{}, a.edges...)}
 	for _, e := range b.edges {
@@ -76,7 +76,7 @@ func beside(name string, a, b *shape) *shape {
 	return s
 }
 
-// The function `independent` returns n nodes without edges.
+// The function `independent` returns n nodes and no edges.
 func independent(n int) *shape { return &shape{name: "independent", n: n} }
 
 // adjacency is a flat list of rows: the values of row i are items[start[i]:start[i+1]].
@@ -86,10 +86,10 @@ type adjacency struct {
 
 func (a *adjacency) row(i int) []int32 { return a.items[a.start[i]:a.start[i+1]] }
 
-// The method `successors` returns the out-edges of all nodes.
+// The method `successors` returns the successors of each node.
 func (s *shape) successors() adjacency { return s.rows(0, 1) }
 
-// The method `predecessors` returns the in-edges of all nodes.
+// The method `predecessors` returns the predecessors of each node.
 func (s *shape) predecessors() adjacency { return s.rows(1, 0) }
 
 func (s *shape) rows(key, value int) adjacency {
@@ -108,7 +108,7 @@ func (s *shape) rows(key, value int) adjacency {
 	return a
 }
 
-// indegrees returns the number of in-edges of every node.
+// indegrees returns, for each node, the number of its in-edges.
 func (s *shape) indegrees() []int32 {
 	in := make([]int32, s.n)
 	for _, e := range s.edges {

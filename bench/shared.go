@@ -18,12 +18,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// sharers is the number of Runners that share a limit. Each has its own connection to the store, as a process would. sharerPlaces is the limit of
-// each Runner.
+// sharers is the number of Runners that share a limit. Each Runner opens the store itself, like a Runner in a process of its own. sharerPlaces is the
+// limit of each Runner.
 const sharers, sharerPlaces = 3, 8
 
-// sharedThroughput measures the cost of a shared limit that equals the sum of the Runners' own limits. It divides the time that the runs take
-// without the shared limit by the time that they take with the limit.
+// sharedThroughput measures the cost of a shared limit. This limit equals the sum of the Runners' own limits. sharedThroughput divides the time of
+// the runs without the shared limit by the time of the runs with it.
 func sharedThroughput(out io.Writer, s *server, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-bench")
 	if err != nil {
@@ -89,8 +89,8 @@ func sharedThroughput(out io.Writer, s *server, rounds int) (err error) {
 	return nil
 }
 
-// performShared returns the time that the Runners take. Each Runner performs its runs one after the other, with 2,000 steps in total. If there
-// are stores, the Runners share a limit.
+// performShared returns how long the Runners take for their runs. Each Runner performs 2,000 steps, in the given number of runs, one run after the
+// other. The Runners share a limit if `stores` is not nil.
 func performShared(stores []store.Store, runs int, lasts time.Duration) (time.Duration, error) {
 	g := new(kahn.Graph)
 	for i := range 2000 / runs {
@@ -116,7 +116,7 @@ func performShared(stores []store.Store, runs int, lasts time.Duration) (time.Du
 				}
 			}
 		})
-		defer func() { _ = rn.Shutdown(context.Background()) }() // the context of Shutdown does not end, so Shutdown waits for all runs
+		defer func() { _ = rn.Shutdown(context.Background()) }() // all runs have ended, so Shutdown returns no error
 	}
 	all.Wait()
 	return time.Since(began), errors.Join(errs...)

@@ -12,8 +12,8 @@ import (
 )
 
 // The function `signals` measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without
-// observers, and once with an effect that observes the readiness of every node. It compares these costs with the costs of a naive version, which has
-// a signal for the status of every node and computeds that read all predecessors. Then it measures the layer alone.
+// observers, and once with an effect for each node, which observes whether the node is ready. It measures the same for a naive version: each node has
+// a signal for its status, and a computed that reads the statuses of all its predecessors. Then signals measures the reactive layer without a State.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -85,8 +85,8 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// The function `timed` calls f in five rounds. It chooses n so that a call takes at least a fifth of the target time. It returns the ns per
-// repetition in the fastest round.
+// The function `timed` measures an operation, which f performs n times. It chooses n so that a call of f takes at least a fifth of the target time.
+// It calls f five times with this n, and returns the ns per operation in the fastest call.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0
 	for round := 0; round < 5; {
@@ -105,7 +105,7 @@ func timed(target time.Duration, f func(n int)) float64 {
 	return best
 }
 
-// grid makes w chains of h computeds from one signal, with an effect at the end of each chain.
+// grid makes a signal, and w chains of h computeds that begin at the signal and end at an effect. It returns the signal.
 func grid(w, h int) (*reactive.Signal[int], error) {
 	sc := new(reactive.Scope)
 	source := reactive.NewSignal(sc, 0)
@@ -122,7 +122,7 @@ func grid(w, h int) (*reactive.Signal[int], error) {
 	return source, nil
 }
 
-// fanIn returns a node with `width` predecessors.
+// fanIn returns `width` nodes, and a node that follows all of them.
 func fanIn(width int) *shape {
 	s := &shape{name: "fan-in", n: width + 1}
 	for i := range int32(width) {
@@ -131,7 +131,7 @@ func fanIn(width int) *shape {
 	return s
 }
 
-// stateRun returns a function that drives a State until its run has ended.
+// stateRun returns a function that drives a new State until all nodes have completed.
 func stateRun(s *shape, observed bool) (func() error, error) {
 	plan, err := kahnGraph(s, false).Compile()
 	if err != nil {
@@ -169,7 +169,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 	}, nil
 }
 
-// naiveRun is like stateRun, but instead of a State it uses a signal for each node and computeds that read all
+// naiveRun is like stateRun, but has no State. Each node has a signal for its status, and a computed that reads the statuses of all its
 // predecessors.
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
@@ -200,7 +200,7 @@ func naiveRun(s *shape, observed bool) (func() error, error) {
 				return err
 			}
 		}
-		if !observed { // the order is known: node numbers increase along the edges
+		if !observed { // the nodes complete in the order of their numbers, which increase along the edges
 			for i := range s.n {
 				if is, err := ready[i].Load(); err != nil || !is {
 					return fmt.Errorf("node %d is not ready: %w", i, err)

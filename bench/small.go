@@ -10,7 +10,7 @@ import (
 // sizes are the numbers of nodes in the tables "small" and "build".
 var sizes = []int{1, 3, 10, 30, 100, 1000, 10_000}
 
-// sized returns a common kind of graph with n nodes: a chain if n is small, otherwise layers whose nodes have three predecessors each.
+// sized returns a common kind of graph with n nodes: a chain if n is at most 3, otherwise layers whose nodes have three predecessors each.
 func sized(n int) *shape {
 	switch {
 	case n <= 3:
@@ -42,8 +42,8 @@ func (c contestant) once() contestant {
 	}}
 }
 
-// sprint measures runs of a shape, under a context that may end. It returns the ns per run of each contestant, as medians of samples. Each sample
-// is long enough to include the work of the garbage collector.
+// sprint measures runs of a shape, under a context that may end. For each contestant it returns the ns per run, as the median of the samples. Each
+// sample is long enough to include the work of the garbage collector.
 func sprint(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]float64, error) {
 	for i, c := range contestants {
 		contestants[i] = c.underContext()
@@ -59,10 +59,10 @@ func sprint(s *shape, rounds int, target time.Duration, contestants ...contestan
 	return ns, nil
 }
 
-const mostForRivals = 1000 // the maximum number of nodes for the libraries, which take seconds to build larger graphs
+const mostForRivals = 1000 // the libraries get no graph with more nodes, since they would take seconds to build it
 
-// sprints prints one row per size: the time of every contestant, kahn's time divided by errgroup's and by the hand-written executor's, and the
-// time of the fastest library divided by kahn's.
+// sprints prints one row per size. The row contains the time of every contestant, and three ratios: kahn's time divided by the time of errgroup,
+// kahn's time divided by the time of the hand-written executor, and the time of the fastest library divided by kahn's time.
 func sprints(out io.Writer, title string, rounds int, target time.Duration, of func(contestant) contestant, own contestant) error {
 	others := append([]contestant{handPlain, errgroupChans}, libraries...)
 	header := []string{"nodes", "kahn ns"}
@@ -108,18 +108,18 @@ func build(out io.Writer, rounds int, target time.Duration) error {
 	return sprints(out, "built and run once, under a context that may end; ns altogether, medians", rounds, target, contestant.once, kahnBuilt)
 }
 
-// sprintBudget is the budget for kahn's time on a graph of n nodes, as a multiple of the time of errgroup and channels.
+// sprintBudget bounds kahn's time for a graph of n nodes, divided by the time of "errgroup and channels".
 type sprintBudget struct {
 	n        int
-	measured float64 // on two cores
-	ratio    float64 // the budget; 0 means none
+	measured float64 // the ratio measured on two cores
+	ratio    float64 // the budget; 0 means that there is no budget
 }
 
-// gate returns the ratio above which -check fails, as budget.gate does.
+// gate returns the ratio above which -check fails. It follows the rule of budget.gate.
 func (b *sprintBudget) gate() float64 { return (&budget{ratio: b.ratio, measured: b.measured}).gate() }
 
-// checkSprints measures kahn's time like the tables "small" and "build", and divides it by the time of "errgroup and channels". ok is false if a
-// ratio is above its gate.
+// checkSprints measures kahn's time like the tables "small" and "build", and divides it by the time of "errgroup and channels". ok is false if the
+// ratio of a graph is above its gate in every try.
 func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / errgroup", "nodes", "measured", "budget", "fails above", "verdict"}}
@@ -156,9 +156,9 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 }
 
 // The budget for a run of a prepared graph is the time of errgroup and channels for the same graph, or 1.7 times this time if the graph has a single
-// node. The budget for a graph that is built for one run is the time of errgroup and channels, too, but no measured ratio meets it. If a graph has
-// three nodes or more, kahn should also be faster than the other libraries for graphs; -check does not test this. The field `measured` is the ratio
-// on two idle cores, including the garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
+// node. The budget for a graph that is built for one run is the time of errgroup and channels, but no measured ratio meets this budget. kahn should
+// also be faster than the other libraries for graphs of three nodes or more; -check does not test this. The field `measured` is the ratio on two idle
+// cores, including the garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}

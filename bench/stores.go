@@ -55,10 +55,10 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process, and says by how much each one is delayed.
+// commits counts the write transactions of SQLite in this process, and holds the delay of each commit.
 var commits struct {
 	count atomic.Int64
-	takes atomic.Int64 // nanoseconds
+	takes atomic.Int64 // the delay in nanoseconds
 }
 
 func init() {
@@ -87,7 +87,7 @@ func spend(f func() error) (s spent, err error) {
 	return s, errors.Join(err, err1, err2)
 }
 
-// The method `perform` performs the load over a store.
+// The method `perform` performs the load over a store, and measures it.
 func (l *load) perform(s store.Store) (spent, error) {
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	return spend(func() error {
@@ -106,7 +106,7 @@ func (l *load) perform(s store.Store) (spent, error) {
 	})
 }
 
-// slow is a store in memory whose commits take some time.
+// slow is a store in memory whose commits take the time `takes`.
 type slow struct {
 	store.Memory
 	takes time.Duration
@@ -136,7 +136,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// The function `stores` measures runs over stores, and compares them with writing the same rows without an engine.
+// The function `stores` measures runs over stores. It compares them with a program that writes the same rows without an engine.
 func stores(out io.Writer, rounds int) error {
 	list, err := loads()
 	if err != nil {
@@ -159,7 +159,7 @@ func stores(out io.Writer, rounds int) error {
 	return errors.Join(onDisk(out, list, rounds), overServer(out, list, rounds))
 }
 
-// onDisk compares the synchronous modes Full and Normal on the disk of this machine.
+// onDisk compares SQLite's synchronous modes Full and Normal on the disk of this machine.
 func onDisk(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "Full, steps/s", "Normal, steps/s"}}
 	for _, l := range list {
@@ -184,8 +184,8 @@ func (l *load) speed(took time.Duration) float64 {
 	return float64(l.runs*l.nodes) / took.Seconds()
 }
 
-// The method `measure` does three things in each round: it performs the load over SQLite, writes the load's rows without the engine, and performs the
-// load over a store in memory.
+// The method `measure` returns a row of the table. In each round it performs the load over SQLite, writes the load's rows without the engine, and
+// performs the load over a store in memory.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
 	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
@@ -222,7 +222,7 @@ func (l *load) measure(rounds int, takes time.Duration) (row []string, err error
 	}, nil
 }
 
-// overSQLite performs the load over a new database.
+// overSQLite performs the load over a new database, and measures the load.
 func (l *load) overSQLite(o sqlite.Options) (r struct {
 	spent
 	transactions int64
@@ -255,7 +255,7 @@ func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 		if err != nil {
 			return err
 		}
-		reader, err := s.DB().Conn(context.Background()) // for a transaction: while it is open, SQLite does not overwrite the log
+		reader, err := s.DB().Conn(context.Background()) // its open transaction keeps SQLite from overwriting the log
 		if err != nil {
 			return err
 		}
@@ -293,8 +293,8 @@ func inFolder(f func(path string) error) error {
 	return errors.Join(f(filepath.Join(dir, "runs.db")), os.RemoveAll(dir))
 }
 
-// rowsAlone writes the rows of the load as a program without an engine would. The values are computed before the measurement, and the first statement
-// of each commit checks the lease. rowsAlone uses as many transactions as the runs have used.
+// rowsAlone writes the rows of the load in the way of a program without an engine. It computes the values before the measurement. The first statement
+// of each commit checks the lease. rowsAlone uses about the given number of transactions: as many as the runs have used.
 func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})
@@ -335,7 +335,7 @@ func numbers(n int) string {
 // rowsOf holds the rows of a commit.
 type rowsOf [][]driver.NamedValue
 
-// commitOf is a commit and the number of its run, from 0.
+// commitOf is a commit with the number of its run. The numbers begin with 0.
 type commitOf struct {
 	run int
 	store.Commit
@@ -364,7 +364,7 @@ func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	return list
 }
 
-// The method `rows` returns the rows of all commits.
+// The method `rows` returns the rows of each commit that has rows.
 func (l *load) rows(applied map[string][]store.Commit) (work []rowsOf) {
 	numbers := map[string]int64{} // the numbers of the nodes, by run and id
 	nodes := make([]int64, l.runs)
@@ -419,7 +419,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// The method `write` writes commits, `together` of them in each transaction.
+// The method `write` writes the rows of commits. Each transaction contains the rows of `together` commits.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

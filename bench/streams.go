@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// The function `streams` measures the cost of sending the events of a run to many clients: the processor time of the serving process, in user mode
-// and in the kernel. The clients are in another process and discard what they read. The run is a chain whose steps wait.
+// The function `streams` measures what it costs to send the events of a run to many clients: the processor time of the serving process, in user mode
+// and in the kernel. The clients are in another process, and discard the events. The run is a chain whose steps wait.
 func streams(out io.Writer, quick bool) error {
 	const nodes, wait = 200, 10 * time.Millisecond
 	counts := []int{0, 1, 50, 200}
@@ -52,7 +52,7 @@ type streaming struct {
 	sent               int
 }
 
-// The function `stream` performs a run with the given number of clients.
+// The function `stream` performs a run while the given number of clients read its events.
 func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	begin := make(chan struct{})
 	run, err := kahn.Start(context.Background(), kahnGraph(chain(nodes), false), func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -95,7 +95,7 @@ func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	if _, err := run.Wait(); err != nil {
 		return r, err
 	}
-	if child != nil { // the process of the clients ends when it has read all events
+	if child != nil { // the clients' process ends when all clients have read all events
 		if err := child.Wait(); err != nil {
 			return r, fmt.Errorf("the clients: %w", err)
 		}
@@ -123,13 +123,13 @@ func processTimes() (user, kernel time.Duration, err error) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano()), nil
 }
 
-// The environment variables for the process of the clients.
+// The environment variables by which the clients' process gets its task.
 const (
 	drainURL     = "KAHN_BENCH_DRAIN_URL"
 	drainClients = "KAHN_BENCH_DRAIN_CLIENTS"
 )
 
-// The function `drain` is the main function of the process with the clients.
+// The function `drain` does the work of the clients' process.
 func drain(url, clients string) error {
 	n, err := strconv.Atoi(clients)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The function `tenants` measures how long Due takes over PostgreSQL, depending on the number of keys of the runs. It also measures the cost of a
+// The function `tenants` measures how long Due takes over PostgreSQL, for several numbers of keys and of due runs. It also measures the cost of a
 // limit that Runners share.
 func tenants(out io.Writer, rounds int) error {
 	t := table{header: []string{"keys", "runs of each that are due", "Due, ms"}}
@@ -47,8 +47,8 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf returns the median time of Due for pending runs of one workflow. For each key the store also contains five completed runs, each with the time
-// of its turn.
+// dueOf returns the median time of a call of Due. For each key the store contains the given number of pending runs of one workflow, and five
+// completed runs, each with the time of its turn. If keys is 0, it contains these runs once, without a key.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {

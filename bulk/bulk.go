@@ -1,6 +1,6 @@
 // Package bulk redrives, cancels or forks many runs of a store. A filter selects the runs. Each call handles one page of runs. It returns a report
-// about each run, and a cursor from which any process can continue. The package performs no run. A run that was redriven or forked is due afterwards,
-// and so is a run that is to be cancelled and that no process performs. [kahn.Runner.Serve] or [kahn.Execute] performs due runs.
+// about each run, and a cursor with which any process can continue. The package performs no run. A redriven run and a new fork are due afterwards. A
+// request to cancel a run makes the run due if no process performs it. [kahn.Runner.Serve] or [kahn.Execute] performs due runs.
 package bulk
 
 import (
@@ -15,31 +15,31 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Selection selects runs for [Redrive], [Cancel] or [Fork]: one page of the runs of a store, the newest first. To get the next page, set the field
+// Selection selects runs for [Redrive], [Cancel] or [Fork]: one page of a store's runs, the newest first. To select the next page, set the field
 // After to the value of Report.Next.
 type Selection struct {
 	Filter store.Filter
 	Limit  int    // the maximum number of runs; 0 means store.DefaultPage
 	After  string // Report.Next of the previous page; "" means the first page
-	DryRun bool   // changes nothing, and reports the runs that would be changed
+	DryRun bool   // whether to change nothing, and to report which runs would be changed
 }
 
 // Report lists the runs of one page.
 type Report struct {
 	Runs []Run
-	// Next is the value of Selection.After for the next page, or "" if this is the last page. It stays valid while runs are created and removed,
-	// and other processes can use it.
+	// Next is the value of Selection.After for the next page, or "" if this page is the last one. Next stays valid while runs are created and
+	// removed. Other processes can use it, too.
 	Next string
 }
 
-// Run is a run in a Report.
+// Run is the entry of a run in a Report.
 type Run struct {
-	Run string
-	Err error // why the run was not changed; nil if the run was changed or, in a dry run, would be changed
+	Run string // the id of the run
+	Err error  // why the run was not changed; nil if the run was changed or, in a dry run, would be changed
 }
 
-// The method `page` lists one page of runs, and calls the function `check` for each of them. If `check` returns nil, and this is not a dry run, the
-// method then calls the function `do` for the run.
+// The method `page` lists one page of runs, and calls the function `check` for each run. If `check` returns nil and this is not a dry run, page then
+// calls the function `do` for the run.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:
@@ -62,7 +62,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 		r := &page.Runs[i]
 		err := check(r)
 		if err == nil && !b.DryRun {
-			if err = do(r); ctx.Err() != nil { // ctx has ended, and the next call for this page handles this run again
+			if err = do(r); ctx.Err() != nil { // ctx has ended; the next call for this page handles the run again
 				return report, bounded(context.Cause(ctx))
 			}
 		}
@@ -72,15 +72,15 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 	return report, nil
 }
 
-// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and their
-// descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Each run is
-// redriven with the graph that has the name of the run's workflow and the hash of the run's plan. If a trigger started the run, the run's plan is a
-// part of a graph's plan, and the run is redriven with this graph. If no graph fits, the error of the run matches [kahn.ErrGraphChanged]. Only the
-// options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
+// Redrive redrives the selected runs of a store. If Filter.Statuses is empty, only failed runs are selected. In each run, the given nodes and their
+// descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Redrive
+// uses the graph whose name is the run's workflow and whose plan has the hash of the run's plan. If a trigger started the run, the run's plan is a
+// part of a graph's plan, and Redrive uses this graph. If no graph fits, the error of the run matches [kahn.ErrGraphChanged]. Useful options are
+// [kahn.Encoding], [kahn.Lease], [kahn.KeepDescendants], [kahn.Anew] and [kahn.DespiteHandlers].
 //
-// The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is not
-// changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if a graph does not compile, the runs cannot be listed, or ctx
-// ends. The report then lists only the runs that were handled before the error, and has no Next. The caller may ask for the same page again.
+// The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run after Redrive had listed it, the run
+// is not changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if a graph does not compile, the runs cannot be listed,
+// or ctx ends. The report then lists only the runs that were handled before the error, and has no Next. The caller may ask for the same page again.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -104,8 +104,8 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// The method `looking` returns the function that the method `page` calls to check a run. Except in a dry run this is `check`. In a dry run the
-// function calls `check`, then loads the run, and passes the run with its snapshot to the function `look`.
+// The method `looking` returns the function that the method `page` calls to check a run. If this is not a dry run, that function is `check`. In a dry
+// run, the function calls `check`, then reads the snapshot of the run, and passes the run and the snapshot to the function `look`.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -122,9 +122,9 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf maps the queues of runs to the plans of the graphs. A queue is the name of a workflow and the hash of a plan. If a trigger started a run,
-// the run's plan contains a part of the graph and has a hash of its own. So a graph with triggers has several entries in the map, each with the plan
-// of the whole graph.
+// plansOf maps the queues of runs to the plans of the graphs. A queue is the name of a workflow and the hash of a plan. If a trigger starts a run,
+// the run's plan contains only a part of the graph, and has another hash than the plan of the whole graph. So a graph with triggers has several
+// entries in the map, each with the plan of the whole graph.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -141,7 +141,7 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 				continue
 			}
 			for mode := kahn.PruneForward; ; mode++ {
-				if _, err := mode.MarshalText(); err != nil { // there are no further modes
+				if _, err := mode.MarshalText(); err != nil { // mode is not a PruneMode: the loop has handled all modes
 					break
 				}
 				part, err := p.Prune(id, mode)
@@ -155,10 +155,10 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	return plans, nil
 }
 
-// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q to the
-// store, which must be a [store.Inbox]. It sets the kind of the request to [store.KindCancel]. The process that performs the run then cancels it, and
-// performs its cleanup nodes. If no process performs the run, the request makes the run due. q.ID may be empty. If q.ID is set, Cancel may be called
-// again with the same q.ID, even if the first call has succeeded for some runs.
+// Cancel cancels the selected runs of a store. If Filter.Statuses is empty, only unfinished runs are selected. For each run, Cancel posts the
+// request q with the kind [store.KindCancel] to the store, which must be a [store.Inbox]. The process that performs the run then cancels the run, and
+// performs its cleanup nodes. If no process performs the run, the request makes the run due. q.ID may be empty. If it is set, the caller may repeat
+// the call with the same q.ID, even if the first call has succeeded for some runs.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {
@@ -186,10 +186,10 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 	})
 }
 
-// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run that
-// fit the graph. It does not keep the results of the given nodes and their descendants: see [kahn.Fork]. The function `id` gets the id of a run
-// and returns the id of its fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are
-// options for the forks; a [kahn.Describe] applies to every fork.
+// Fork forks the selected runs of a store. If Filter.Statuses is empty, only ended runs are selected. A fork keeps each result of the old run that
+// still fits the graph, except the results of the given nodes and their descendants: see [kahn.Fork]. The function `id` gets the id of a run and
+// returns the id of its fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are options
+// for the forks; a [kahn.Describe] applies to every fork.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph
@@ -220,7 +220,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 		if err := guarded(func() error { own = id(r.ID); return nil }); err != nil {
 			return err
 		}
-		if own == "" { // kahn would choose a new id in each call, so a repeated call would make a second fork
+		if own == "" { // with an empty id kahn would choose a new id in each call, and a repeated call would make a second fork
 			return fmt.Errorf("%w: Fork: the id of the fork of %s is empty", kahn.ErrBadOption, foreign.Quote(r.ID))
 		}
 		return p.Enqueue(ctx, nil, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(own), kahn.Fork(snapshot, nodes...))...)
@@ -237,8 +237,8 @@ func guarded(f func() error) error {
 	}))
 }
 
-// The function `bounded` wraps an error of the host. errors.Is and errors.As always end if they inspect the wrapper, and the wrapper's method Error
-// does not panic.
+// The function `bounded` wraps an error of the host. errors.Is and errors.As always return when they inspect the wrapper, and the wrapper's method
+// Error does not panic.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }

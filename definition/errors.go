@@ -155,7 +155,7 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// suggest makes the text "meant" the suggestion of a problem, unless the text is empty.
+// suggest sets the Suggestion of the problem to the parameter `meant`, and adds it to the Message. It does nothing if `meant` is empty.
 func (p *Problem) suggest(meant string) {
 	if meant != "" {
 		p.Message += "; did you mean " + quote(meant) + "?"

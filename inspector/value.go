@@ -168,7 +168,8 @@ func (c *call) shownError(path string, err error) string {
 	return c.shownText(Value{Path: path, Kind: Error, Value: text(err)})
 }
 
-// dataText returns a text of user code as the client may see it; "" if the client may not see values.
+// dataText returns the text v.Value, from user code or from a person's request, as the client may see it. It returns "" if the client may not see
+// values.
 func (c *call) dataText(v Value) string {
 	if v.Value == "" || !c.mayViewData() {
 		return ""

@@ -79,7 +79,7 @@ func goesOnInside(e event.Event) bool {
 }
 
 // sourcesEnded checks that predecessors end before the events that depend on their ends. A node without an early join may start only after all its
-// predecessors have ended. Any node may be skipped because of its predecessors only after all of them have ended. If predecessors block a node, at
+// predecessors have ended. No node may be skipped because of its predecessors before all of them have ended. If predecessors block a node, at
 // least one of them must have failed or been aborted or cancelled before.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {

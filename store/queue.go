@@ -238,7 +238,8 @@ type QueueState struct {
 	Due time.Time
 	// Live is set if a living process has announced that it serves the queue.
 	Live bool
-	// Served is the time until which processes have announced that they serve the queue; zero if none has.
+	// Served is the time at which the last announcement for the queue expires or expired. It is zero if no process has announced that it serves
+	// the queue.
 	Served time.Time
 }
 

@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// browserCommand returns the command that opens a file in the desktop's browser, and its arguments before the name of the file. It returns
-// nil if there is no desktop.
+// browserCommand returns the command that opens a file in the browser, with all arguments that precede the name of the file. It returns nil
+// if there is no desktop.
 func browserCommand(goos string, getenv func(string) string) []string {
 	switch {
 	case goos == "darwin":
@@ -23,9 +23,9 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// If there is a desktop, browse opens a link in its browser. The link contains a token, and other users of the machine can see the arguments of
-// programs. So browse writes a file that only this user can read and that redirects to the link, and the browser opens this file. The function `end`
-// removes the file.
+// browse opens a link in the browser. Without a desktop it does nothing. The link contains a token, and other users of the machine can see the
+// arguments of programs. So browse gives the browser a file instead of the link. The file redirects to the link, and only this user can read the
+// file. The function `end` removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)
@@ -36,7 +36,7 @@ func browse(link string) (end func(), err error) {
 	if err != nil {
 		return end, err
 	}
-	end = func() { _ = os.RemoveAll(dir) } // if RemoveAll fails, files remain in the folder for temporary files
+	end = func() { _ = os.RemoveAll(dir) } // if RemoveAll fails, the file stays in the folder for temporary files
 	file := filepath.Join(dir, "open.html")
 	text := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%[1]s\"><a href=\"%[1]s\">kahn</a>\n", html.EscapeString(link))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -46,5 +46,5 @@ func browse(link string) (end func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return end, err
 	}
-	return end, cmd.Process.Release() // browse does not wait for the command, since it may run until the browser is closed
+	return end, cmd.Process.Release() // browse does not wait for the command, which may run until the user closes the browser
 }

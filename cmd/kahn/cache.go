@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// keptFor and keptBytes limit a cache. The method `tidy` removes each output that was not used for the duration keptFor. Then it removes the least
-// recently used outputs, until the others have at most keptBytes in total.
+// keptFor and keptBytes limit a cache. The method `tidy` removes each output that no run has used for the time keptFor. Then it removes the least
+// recently used outputs, until the remaining outputs take at most keptBytes in total.
 const (
 	keptFor   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
@@ -37,8 +37,8 @@ func (c *cache) check() error {
 	return nil
 }
 
-// The method `options` returns the options for runs of a graph that `prepare` has returned. Runs with the same options share a Memo: if several of
-// them need the same output at the same time, one run calls the step, and the others wait for it.
+// The method `options` returns the options for runs of a graph that `prepare` has returned. Runs with the same options share a Memo: if several runs
+// need the same output at the same time, one run calls the step, and the other runs wait for the output.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -49,7 +49,7 @@ func (c *cache) options() []kahn.Option {
 	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
 }
 
-// The method `tidy` removes outputs from the cache: see keptFor.
+// The method `tidy` removes old outputs from the cache: see keptFor.
 func (c *cache) tidy(ctx context.Context, t *terminal) {
 	if c.dir == "" {
 		return
@@ -59,13 +59,13 @@ func (c *cache) tidy(ctx context.Context, t *terminal) {
 	}
 }
 
-// The method `prepare` returns the graph with memo keys, which contain everything on which the outputs of nodes with a memo depend. The hash of the
-// graph's plan does not change.
+// The method `prepare` returns a copy of the graph in which each node with a memo has a memo key: see keyOfStep and keyOfComposite. The plan of the
+// copy has the same hash. Without a cache, prepare returns the graph itself.
 func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil
 	}
-	folder, err := os.Getwd() // commands and files are relative to this folder
+	folder, err := os.Getwd() // commands run in this folder, and names of files are relative to it
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
 	return to.Add(nodes...).Connect(g.Edges()...), nil
 }
 
-// keyOfStep returns, as JSON, the values on which the output of a step depends: the folder, the kind, the config with its templates expanded and, for
-// a jq program, its input.
+// keyOfStep returns, as JSON, the values on which the output of a step depends: the folder, the kind, the config and, for a jq program, its input.
+// The templates in the config are expanded.
 func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	config, input := s.Config(), any(nil)
 	if kinds[s.Kind()].verbatim {
@@ -120,8 +120,9 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 }
 
 // keyOfComposite returns the MemoKey function of a composite. The key contains the values on which the composite's output depends: the folder, the
-// graph inside, the parameters of the composite, and the inputs of the run that templates and expressions of inner nodes name. Templates of inner
-// nodes read these inputs whether or not the composite passes them on.
+// graph inside, the composite's parameters, the values from its predecessors, and each root input that inner nodes name in templates or expressions.
+// Such a root input counts even if the composite does not pass it on, because templates of inner nodes can read it. If a template computes the name
+// of an input, all root inputs count.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -135,8 +136,8 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	// All parameters of a composite count. The item of a map is an exception: its parameters include the whole list, but its output depends on the list
-	// only if an inner node names the list.
+	// All parameters of a composite count, except those of a map. The parameters of a map's item include the whole list, but the item's output depends
+	// on the list only if an inner node names the list.
 	if n.Map == nil {
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {

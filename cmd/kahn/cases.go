@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// testSchema is the schema of a file with tests.
+// testSchema is the JSON Schema of the files with tests.
 //
 //go:embed tests.json
 var testSchema []byte
@@ -30,23 +30,23 @@ type suite struct {
 	Cases      []testCase
 
 	file  string
-	by    performer   // who performs the steps of the definition
-	graph *kahn.Graph // of the definition
+	by    performer   // the program that performs the steps of the definition
+	graph *kahn.Graph // the graph of the definition
 	plan  *kahn.Plan
 }
 
-// testCase is one run of the definition.
+// testCase is a case in a file with tests: one run of the definition, with the expected result.
 type testCase struct {
 	Name    string
 	Inputs  map[string]any
 	Mocks   map[string]mock
-	Undos   map[string]mock // each has an Output, an Error or a Sequence of these
+	Undos   map[string]mock // these mocks have an Error, a Sequence or, if the undoing succeeds, no field
 	Real    []string
 	Missing *kahn.OnMissing // nil means kahn.MissingStub
 	Expect  expectation
 }
 
-// mock replaces a node in a test.
+// mock replaces a node or a compensation in a test.
 type mock struct {
 	Output    json.RawMessage
 	Error     string
@@ -58,7 +58,7 @@ type mock struct {
 	Sequence  []mock
 }
 
-// expectation is what a case expects of the run.
+// expectation is what a case expects of the run and its nodes.
 type expectation struct {
 	Status  string
 	Output  json.RawMessage
@@ -76,7 +76,7 @@ type nodeExpectation struct {
 	Calls            *int
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A text is short for an object that has only the field status.
+// UnmarshalJSON implements json.Unmarshaler. A text stands for an object whose only field is status.
 func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &e.Status)
@@ -93,7 +93,7 @@ func stem(file string) string {
 	return strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 }
 
-// isTests reports whether the name of a file ends with .test.yaml, .test.yml or .test.json, as the names of files with tests do.
+// isTests reports whether a file is a file with tests: its name ends with .test.yaml, .test.yml or .test.json.
 func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
@@ -117,7 +117,8 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the name of the definition's file for a file with tests. The parameter `named` is the suite's field Definition.
+// definitionOf returns the name of the definition that a file with tests is for. The parameter `named` is the suite's field Definition. If it is
+// empty, the definition lies beside the file with tests, under the same name without ".test".
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -132,7 +133,7 @@ func definitionOf(file, named string) (string, error) {
 	return definition, nil
 }
 
-// vetTests returns the suite in a file with tests, and the problems of the file. If a problem is an error and not a warning, the suite is nil.
+// vetTests returns the suite in a file with tests, and the problems of the file. The suite is nil if at least one problem is an error, not a warning.
 func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
 	s, root := c.readTests(data)
@@ -164,7 +165,7 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	c.addDefects(root, "$")
 	v := valueOf(root)
 	c.addUnknown(root, "$", testShape())
-	reported := map[string]bool{} // paths of unknown fields
+	reported := map[string]bool{} // the paths of the problems found so far
 	for _, p := range c.found {
 		reported[p.Path] = true
 	}
@@ -187,7 +188,7 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	return nil, nil
 }
 
-// addDefects adds the problems that the parser found in a value and its parts, and duplicate keys.
+// addDefects adds the problems that the parser has found in a value and its parts. It also adds a problem for each duplicate key.
 func (c *checker) addDefects(v *definition.Value, path string) {
 	if v.Problem != nil {
 		p := *v.Problem
@@ -209,17 +210,17 @@ func (c *checker) addDefects(v *definition.Value, path string) {
 	}
 }
 
-// shape is the part of a JSON Schema that lists the fields of an object.
+// shape is the part of a JSON Schema that says which fields an object may have.
 type shape struct {
 	Ref                  string           `json:"$ref"`
 	Defs                 map[string]shape `json:"$defs"`
-	Properties           map[string]shape // nil means any fields
+	Properties           map[string]shape // nil means that any field is allowed
 	AdditionalProperties *shape
 	Items                *shape
 	Else                 *shape
 }
 
-// UnmarshalJSON implements json.Unmarshaler. UnmarshalJSON ignores the schemas true and false, which list no fields.
+// UnmarshalJSON implements json.Unmarshaler. It ignores the schemas true and false, which list no fields.
 func (s *shape) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return nil
@@ -235,7 +236,7 @@ var testShape = sync.OnceValue(func() (s shape) {
 	return s
 })
 
-// addUnknown checks a value and the values below it. It reports the fields that the schema of tests does not list.
+// addUnknown adds a problem for each unknown field of a value and of its parts. The schema s lists the known fields.
 func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
@@ -260,8 +261,8 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	}
 }
 
-// findDefinition reads the definition of a suite. It adds the definition's problems unchanged: they name places in the definition's file, not
-// in the file with tests.
+// findDefinition reads the definition of a suite. It adds the definition's problems unchanged, because they name places in the definition's file,
+// not in the file with tests.
 func (c *checker) findDefinition(s *suite) {
 	file, err := definitionOf(c.file, s.Definition)
 	if err == nil {
@@ -282,8 +283,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths of nodes that do not exist, and nodes with two mocks or two undos. It brings the paths of mocks, undos and real nodes into
-// the form that declaredPath returns: M/x for M[]/x.
+// checkCases adds a problem for each path that names no node, and for each node with two mocks or two undos. It replaces the paths of mocks, undos
+// and real nodes by the results of declaredPath, for example M[]/x by M/x.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")
@@ -291,7 +292,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	for _, id := range s.plan.Declared() {
 		ids = append(ids, id)
 	}
-	// check also reports a path with the number of an item or an iteration, because the map `known` has no such paths.
+	// A path with the number of an item or an iteration is not in the map `known`, so check reports this path, too.
 	check := func(path, where string, at definition.Position) {
 		if !known[strings.ReplaceAll(path, "[]/", "/")] {
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
@@ -344,7 +345,7 @@ func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
 	}
 }
 
-// plainPaths removes the paths of single items and iterations, which are not in the plan.
+// plainPaths removes the paths with numbers of items or iterations, because the plan does not contain them. It sorts the others.
 func plainPaths(paths []string) []string {
 	slices.Sort(paths)
 	return slices.DeleteFunc(paths, func(path string) bool { return numbers.MatchString(path) })

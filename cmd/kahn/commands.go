@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// terminal holds the files that a command reads and writes.
+// terminal holds the standard input, the standard output and the standard error of a command.
 type terminal struct {
 	in   *bufio.Reader
 	out  *output
@@ -37,13 +37,13 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// The method `write` writes to the standard output. It makes escape sequences visible, because even a file or a pipe may be shown on a terminal
+// The method `write` writes to the standard output. It makes escape sequences visible, even in a file or a pipe, since a terminal may show the text
 // later.
 func (t *terminal) write(text string) {
 	_, _ = io.WriteString(t.out, visible(text)) // t.out stores a write error
 }
 
-// writeJSON writes JSON to the standard output. If a character controls a terminal, writeJSON replaces it with the JSON escape for the same
+// writeJSON writes JSON to the standard output. It replaces each character that controls a terminal by the JSON escape of this
 // character.
 func (t *terminal) writeJSON(text string) {
 	_, _ = t.out.Write(append(foreign.VisibleJSON([]byte(text)), '\n')) // t.out stores a write error
@@ -65,7 +65,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// The method `end` returns the exit code of a command. A command that could not write all of its output has failed.
+// The method `end` returns the exit code of a command. If a write to the standard output has failed, `end` reports this, and returns
+// exitProblems instead of exitOK.
 func (t *terminal) end(code int) int {
 	t.out.mu.Lock()
 	defer t.out.mu.Unlock()
@@ -76,24 +77,24 @@ func (t *terminal) end(code int) int {
 	return cmp.Or(code, exitProblems)
 }
 
-// The method `refuse` reports why a command cannot start, and returns the exit code.
+// The method `refuse` reports an error, and returns exitUsage.
 func (t *terminal) refuse(err error) int {
 	t.printf("kahn: %v\n", err)
 	return exitUsage
 }
 
-// printf writes to the standard error, with visible escape sequences.
+// printf writes to the standard error, and makes escape sequences visible.
 func (t *terminal) printf(format string, args ...any) {
 	_, _ = io.WriteString(t.err, visible(fmt.Sprintf(format, args...))) // a failure could not be reported anywhere
 }
 
-// manyFiles is the upper bound on the arguments of a command that takes any number of files.
+// manyFiles is the greatest number of arguments for commands that take a list of files.
 const manyFiles = 1 << 20
 
 // action performs a command and returns its exit code. args are the arguments without the flags.
 type action func(ctx context.Context, t *terminal, args []string) int
 
-// command is a subcommand. Usage texts and completions are made from it.
+// command is a subcommand. Its fields supply the usage text and the completions.
 type command struct {
 	name     string
 	args     string          // the arguments, as the usage line names them
@@ -102,12 +103,12 @@ type command struct {
 	alone    string          // the flag that replaces the arguments, or ""
 	summary  string          // one line
 	text     string          // the help below the summary
-	words    func() []string // the possible arguments; nil means names of files
+	words    func() []string // the possible arguments; nil if the arguments are names of files
 	register func(*flags) action
 }
 
-// The function `commands` returns the subcommands, in the order of the help. It is a function, not a variable, because two of the commands need the
-// list: the initialization of a variable would depend on itself.
+// The function `commands` returns the subcommands, in the order of the help. The commands `help` and `completion` need the list. If the list
+// were a variable, its initialization would depend on itself.
 func commands() []command {
 	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
@@ -204,7 +205,7 @@ func unknown(what, written string, choices []string) error {
 // The type `flags` holds the flags of one command.
 type flags struct {
 	*flag.FlagSet
-	choices map[string][]string // the allowed words of each flag that the method `choice` has registered
+	choices map[string][]string // the allowed words of each flag that takes one of a few words
 	files   map[string]bool     // flags whose values are names of files
 }
 
@@ -282,7 +283,7 @@ func (f *flags) parse(args []string) (rest []string, err error) {
 	}
 }
 
-// The method `explain` adds a suggestion to the error for an unknown flag.
+// The method `explain` adds a suggestion or the list of flags to the error for an unknown flag. It returns other errors unchanged.
 func (f *flags) explain(err error) error {
 	written, found := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !found {
@@ -338,7 +339,7 @@ func flagLines(f *flags) string {
 	return b.String()
 }
 
-// defaultOf returns the end of a flag's description, which names the default.
+// defaultOf returns a text that names the default of a flag, or "" if the default is false, 0 or empty.
 func defaultOf(g *flag.Flag) string {
 	switch cmp.Or(g.DefValue, "false") {
 	case "false", "0", "0s":

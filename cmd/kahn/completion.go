@@ -34,7 +34,7 @@ func printCompletion(_ context.Context, t *terminal, args []string) int {
 	return exitOK
 }
 
-// The function `completions` returns the writers of the scripts, by shell.
+// The function `completions` returns, for each shell, the function that makes the script.
 func completions() map[string]func() string {
 	return map[string]func() string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 }
@@ -88,7 +88,7 @@ _kahn() {
 	return b.String()
 }
 
-// zshQuoted quotes a description for _arguments.
+// zshQuoted quotes a description for the zsh functions _arguments and _describe.
 func zshQuoted(text string) string {
 	return strings.NewReplacer("'", `'\''`, "[", `\[`, "]", `\]`, ":", `\:`, "`", "").Replace(text)
 }

@@ -32,7 +32,7 @@ func member(v *definition.Value, key string) *definition.Value {
 	return nil
 }
 
-// The function `text` returns the text of a member of an object, or "" if the object lacks it.
+// The function `text` returns the text of a member of an object. It returns "" if the object lacks the member, or if the member is not a text.
 func text(v *definition.Value, key string) string {
 	if m := member(v, key); m != nil && m.Type == definition.Text {
 		return m.Text
@@ -40,7 +40,7 @@ func text(v *definition.Value, key string) string {
 	return ""
 }
 
-// The function `items` returns the items of a list.
+// The function `items` returns the items of a list, and nil for any other value.
 func items(v *definition.Value) []definition.Value {
 	if v == nil || v.Type != definition.List {
 		return nil
@@ -48,8 +48,8 @@ func items(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// The function `below` returns the part of a value at a JSON pointer. If there is no such part, it returns the innermost existing part on the
-// way.
+// The function `below` returns the part of a value at a JSON pointer. If this part does not exist, it returns the innermost existing
+// part around it.
 func below(v *definition.Value, pointer string) *definition.Value {
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := member(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
@@ -66,8 +66,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// The function `located` returns the part of a value that violates the schema, the path of this part, and a message. If a field is missing, the first
-// result is the object that lacks the field.
+// The function `located` returns the part of a value that violates the schema, the path of this part, and a message. If a field is missing, the part
+// is the object that lacks the field, and the message names the field.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
@@ -123,7 +123,7 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. If YAML aliases repeat a value, its parts count each time.
+// isSmall reports whether the number of a value's parts is within the limit for definitions. A part that YAML aliases repeat counts each time.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

@@ -47,7 +47,7 @@ The exit code is 0, 1 if the definition has problems or the standard output cann
 	},
 }
 
-// The method `load` reads a definition. If the definition cannot be read or has problems, load reports why, and returns nil and the exit code.
+// The method `load` reads a definition. If this fails or the definition has problems, load reports them, and returns nil and the exit code.
 func (t *terminal) load(p performer, file string) (*kahn.Graph, int) {
 	g, err := p.load(file)
 	if found, ok := err.(problems); ok {

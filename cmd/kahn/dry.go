@@ -50,9 +50,9 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// The method `mock` adds a mock to the map `mocks` for each step of the graph g and of its sub-graphs. If g is a sub-graph, the set `unknown` has the
-// inputs of g that come from steps of the enclosing graphs; for the outermost graph the set is nil. A dry run does not know the items of a map over
-// such an input, so noteMap replaces this map.
+// The method `mock` fills the map `mocks` with a mock for each step of the graph g and of its sub-graphs. If g is a sub-graph, the set `unknown` has
+// the inputs of g that come from steps of the enclosing graphs. For the outermost graph the set is nil. If the list of a map comes from a step, a
+// dry run does not know the items, so noteMap replaces the map.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // by node: the parameters that come from steps
 	for _, e := range g.Edges() {
@@ -80,7 +80,7 @@ func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, 
 	}
 }
 
-// noteMap replaces a map whose list is unknown. It records what would be done for each item, and returns no items.
+// noteMap replaces a map whose list is unknown. It records what a run would do for each item, and returns an empty list.
 func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	what := "its graph"
 	if s.Kind() != "" {
@@ -96,8 +96,8 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	return []any{}, nil
 }
 
-// The method `note` is called instead of a step. It records the path, the kind and the config of this step, and returns the output that the kind has
-// in dry runs.
+// The method `note` replaces a step. It records the path, the kind and the config of this step, and returns the output that the kind has in dry
+// runs.
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {

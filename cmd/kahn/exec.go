@@ -20,9 +20,9 @@ import (
 const grace = 2 * time.Second
 
 // The function `execute` runs a command and streams its output line by line. On Unix, when the attempt is stopped, execute sends SIGTERM to the
-// command's process group, and SIGKILL after the time `grace`. When the command has ended, for whatever reason, execute kills the processes that
-// remain in the group: at once, or within 2*grace if they still have an output of the command open. So no process of the group outlives the step. On
-// other systems execute kills only the command itself, and at once.
+// command's process group, and SIGKILL after the time `grace`. When the command has ended, for whatever reason, execute kills the other
+// processes of the group: at once or, if they still have an output of the command open, after at most 2*grace. So no process of the group outlives
+// the step. On other systems, when the attempt is stopped, execute kills the command at once, and no other process.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -63,16 +63,16 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// maxLine is the length in bytes after which a long line of an output is split.
+// maxLine is a length in bytes. A longer line of an output is streamed in several parts.
 const maxLine = 1 << 16
 
 // The type `lines` streams the lines of one output of a command, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
 
-	mu   sync.Mutex // guards the fields below: if a process outlives the command, its output may arrive while the fields are read
+	mu   sync.Mutex // guards the fields below: package os/exec calls Write on a goroutine of its own
 	kept []byte
-	cut  bool   // whether the beginning was dropped
+	cut  bool   // whether the beginning of the output was dropped
 	line []byte // the last line, until its end is read
 }
 
@@ -102,13 +102,13 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The caller holds l.mu, also during the call of emit, which does not block.
+// flush streams the line. The caller holds l.mu. flush calls emit under this lock, since emit does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]
 }
 
-// The method `text` returns the kept output. If the beginning was dropped, the text begins with a whole line.
+// The method `text` returns the kept output. If the beginning was dropped, the text begins after the first newline, if there is one.
 func (l *lines) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *lines) text() string {
 	return string(l.kept)
 }
 
-// isCut reports whether the beginning was dropped.
+// isCut reports whether the beginning of the output was dropped.
 func (l *lines) isCut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method `execute` runs the graph until the run has ended, or until the run waits for an answer that neither a flag nor a user gives. It returns
-// the exit code.
+// The method `execute` runs the graph until the run has ended or was left, and returns the exit code. A run that waits for an answer is left if no
+// flag and no user can give the answer.
 func (h *host) execute(ctx context.Context) int {
 	stored, err := h.open(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
 }
 
-// The method `perform` starts the run, answers its questions, and waits for it. If the stored run has ended, perform only reads its Result. The
+// The method `perform` starts the run, answers its questions, and returns its Result. If the stored run has ended, perform only reads the Result. The
 // Result is nil if no run has begun.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
 	if stored.ended {
@@ -68,7 +68,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
-	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has meanwhile performed the run, or refused the posted redrive
+	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has meanwhile ended the run, or the posted redrive was refused
 		if stored.asked {
 			h.t.printf("kahn: %v\n", err)
 		}
@@ -77,8 +77,8 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	// After Ctrl-C, the function `leave` cancels the run if there is no store or -cancel is set. Otherwise it calls Leave, and another process can
-	// continue a stored run.
+	// After Ctrl-C, the function `leave` cancels the run if there is no store or -cancel is set. In all other cases it leaves the run, and
+	// another process can continue the run from the store.
 	leave := func() {
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			_ = run.Cancel() // if the run is at rest in a store, Cancel posts a request there; if this fails, the run stays unchanged
@@ -89,7 +89,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
 	defer stop()
-	go func() { // Watch reports no change when the run is left, so this goroutine stops Watch at the end of the run
+	go func() { // Watch yields nothing when the run is left, so this goroutine ends the loop over Watch
 		<-run.Done()
 		stop()
 	}()
@@ -118,7 +118,7 @@ type asker struct {
 	lines   chan line // the lines that the user types; nil until the first question
 }
 
-// line is a line that the user typed, or the error of reading it.
+// line is a line that the user typed, with the error of reading it, if any.
 type line struct {
 	text string
 	err  error
@@ -128,7 +128,7 @@ type line struct {
 // line and after an answer that the gate refuses. After the end of the input it asks no further questions.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		// If the timeout of a gate has passed, there is no question for it any more: the run is about to end the gate's wait.
+		// A node whose deadline has passed needs no answer: the run is about to end the wait.
 		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool {
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})
@@ -137,7 +137,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 		}
 		for _, wait := range waiting {
 			value, given := a.answers[wait.Node]
-			delete(a.answers, wait.Node) // the answer is used once, because a loop may ask again, and each question needs its own answer
+			delete(a.answers, wait.Node) // each answer is used once: if a loop asks again, the new question needs its own answer
 			answered := given
 			if !given && a.ask {
 				if value, answered, err = a.read(ctx, wait); err != nil {
@@ -165,7 +165,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 }
 
 // The method `read` asks for an answer on the terminal. It returns without an answer when ctx ends, or when the deadline of the node has passed. The
-// goroutine that reads lines ends with the process.
+// goroutine that reads lines runs until the input or the process ends.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
 	if label := a.names.label(wait.Node); label != "" {
 		a.t.printf("%s\n", label)

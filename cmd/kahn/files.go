@@ -26,8 +26,8 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	return limited(f, "the file "+c.Path)
 }
 
-// openFile opens a file for reading. It returns an error for a named pipe, because opening a pipe blocks until another process opens it, even
-// beyond the timeout of the step.
+// openFile opens a file for reading. It returns an error for a named pipe: os.Open would block until another process opens the pipe, and the
+// timeout of the step could not end this wait.
 func openFile(path string) (*os.File, error) {
 	if err := refusePipe(path); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// The function `limited` reads a text of at most maxText bytes. The error for a longer text uses `what` as the subject.
+// The function `limited` reads a text of at most maxText bytes. If the text is longer, the error says that `what` is too long.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {
@@ -118,7 +118,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 	return sums.String(), nil
 }
 
-// fixedFolder returns the folder that contains all matches of a pattern: the part of the pattern before the first name with a wildcard.
+// fixedFolder returns the folder that contains all matches of a pattern: the folder of the pattern, cut before the first name with a wildcard.
 func fixedFolder(pattern string) string {
 	folder := filepath.Dir(pattern)
 	for strings.ContainsAny(folder, "*?[") {

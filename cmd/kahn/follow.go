@@ -25,11 +25,11 @@ type follower struct {
 	id     string
 	screen *screen
 	maps   lists
-	end    *event.Event // the last event if it is an end of the run; a redrive may follow
+	end    *event.Event // the last event, if this event ends the run; a redrive may follow
 }
 
 // beat is the interval at which a follower asks the store whether a process performs the run and what the run waits for. If the run does not
-// store its events, beat is also the least pause between two readings of its records.
+// store its events, beat is also the least pause between two readings of the run's records.
 const beat = time.Second
 
 // alongside lists the flags that may be combined with -follow.
@@ -106,11 +106,11 @@ func (f *follower) show(ctx context.Context, log *store.EventLog) error {
 	return err
 }
 
-// The method `events` shows the stored events.
+// The method `events` shows the stored events, and further events as they are stored, until the run has ended.
 func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	after := uint64(0)
 	if first, last := log.EventRange(); last > 0 {
-		after = first - 1 // earlier processes did not store their events
+		after = first - 1 // no earlier event is stored
 	}
 	for e, err := range log.Events(ctx, after) {
 		if err != nil {
@@ -121,8 +121,8 @@ func (f *follower) events(ctx context.Context, log *store.EventLog) error {
 	return nil
 }
 
-// The method `take` shows an event. It holds back the event of the run's end: events of a redrive may follow, and the display shows no events after
-// the run's end.
+// The method `take` shows an event. If the event ends the run, take only stores it in f.end: events of a redrive may follow, and the display shows
+// nothing after an end. The method `show` later shows the stored end.
 func (f *follower) take(e event.Event) {
 	if f.end = nil; isEnd(&e) {
 		f.end = &e
@@ -158,11 +158,11 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// The type `lists` records for which maps the display knows the number of items.
+// The type `lists` records the maps whose number of items the display knows.
 type lists struct {
 	mu    sync.Mutex      // guards the fields below
 	known map[string]bool // the paths of these maps
-	asked bool            // whether an item of another map has begun; then the number must be read from the store
+	asked bool            // whether an item of another map has begun; the map's number of items must then be read from the store
 	after time.Time       // when the store may be asked again
 }
 
@@ -179,8 +179,8 @@ func (m *lists) see(e *event.Event) {
 	}
 }
 
-// The method `count` reads the whole run if an item of a map has begun and the display does not know how many items this map has. It passes the
-// missing numbers to the display. After a reading, calls of count do nothing for ten times as long as the reading took.
+// The method `count` reads the state of all nodes if an item of a map has begun and the display does not know how many items this map has. It
+// passes the missing numbers to the display. After a reading, count does nothing for ten times as long as the reading took.
 func (f *follower) count(ctx context.Context) error {
 	m := &f.maps
 	m.mu.Lock()
@@ -217,7 +217,7 @@ func (f *follower) nodes(ctx context.Context) ([]kahn.SnapshotNode, error) {
 	return snapshot.Nodes(nil)
 }
 
-// The function `deep` yields nodes and the nodes inside them.
+// The function `deep` yields the given nodes, and after each node the nodes inside it.
 func deep(nodes []kahn.SnapshotNode) iter.Seq[*kahn.SnapshotNode] {
 	return func(yield func(*kahn.SnapshotNode) bool) {
 		for i := range nodes {
@@ -236,7 +236,7 @@ func deep(nodes []kahn.SnapshotNode) iter.Seq[*kahn.SnapshotNode] {
 // watcher remembers what a follower has seen and reported about the process that performs the run.
 type watcher struct {
 	*follower
-	until time.Time // when the lease ends, as the follower last read it
+	until time.Time // the end of the lease, according to the last reading
 	heard time.Time // when the follower last saw that the lease was taken or renewed
 	seen  sight
 	lost  bool // whether the last note reported that the process is gone
@@ -250,7 +250,7 @@ type sight struct {
 }
 
 // The method `look` reads the lease, the status and the id of the last event of the run. If one of them has changed in a way that needs a note, it
-// writes the note. It reads the records of the run only to write a note.
+// writes the note. It reads the records of the run only if the note needs them.
 func (w *watcher) look(ctx context.Context) error {
 	// The lease is read before the status. In the other order, a run that ends between the two readings would look like a run that has lost its
 	// process, since a run that has ended has no lease.
@@ -312,7 +312,8 @@ func (w *watcher) gone(ctx context.Context) (string, error) {
 	return note, nil
 }
 
-// The method `waits` returns a note that names the nodes that wait for an answer, with the commands that answer them.
+// The method `waits` returns a note with a line for each node that waits for an answer. The line contains the command that answers the node, if the
+// definition of the run is known.
 func (w *watcher) waits(ctx context.Context) (string, error) {
 	row, err := w.db.Load(ctx, w.id)
 	if err != nil {
@@ -340,7 +341,7 @@ func (w *watcher) waits(ctx context.Context) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// The function `continued` returns the command that continues a run. Unless the gate is "", the command also answers the gate.
+// The function `continued` returns the command that continues a run. If gate is not "", the command also answers this gate.
 func continued(file, id, gate, definition string) string {
 	text := fmt.Sprintf("kahn run -store %s -run %s", shellWord(file), shellWord(id))
 	if gate != "" {
@@ -373,7 +374,7 @@ func (f *follower) conclude(ctx context.Context) int {
 	return codeOf(row.Status)
 }
 
-// reportEnd writes the outcome of a node, unless the node completed without anything to report.
+// reportEnd writes a line if the node did not complete, and a line if the node was undone or could not be undone.
 func reportEnd(b *strings.Builder, n *kahn.SnapshotNode) {
 	switch n.Status {
 	case kahn.Failed, kahn.Aborted, kahn.Cancelled:
@@ -391,7 +392,7 @@ func reportEnd(b *strings.Builder, n *kahn.SnapshotNode) {
 	}
 }
 
-// The method `unknown` returns the error for a run that is not in the store. The error suggests similar ids.
+// The method `unknown` returns the error for a run that is not in the store. The error suggests similar ids or, if there are none, the newest ids.
 func (f *follower) unknown(ctx context.Context) error {
 	page, err := f.db.List(ctx, store.Query{Limit: store.MaxPage})
 	if err != nil {

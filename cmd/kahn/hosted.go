@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// performer says which program performs the steps of a definition: this command, or a host. Of a host, only the names of its kinds are known.
+// performer says which program performs the steps of a definition: this command, or a host. This command knows only the names of a host's kinds.
 type performer struct {
 	hosted []string // the kinds of the host; nil if this command performs the steps
 }
@@ -90,7 +90,7 @@ func kindsIn(file string) (list []string, err error) {
 	return list, nil
 }
 
-// withoutComment removes a comment, which begins with a # at the beginning of the line or after a space.
+// withoutComment removes the comment from a line. A comment begins with a # at the beginning of the line or after a space.
 func withoutComment(line string) string {
 	before := ' '
 	for i, r := range line {
@@ -110,8 +110,8 @@ func checkKind(name string) error {
 	return nil
 }
 
-// The method `kinds` returns the kinds that a definition may name. It omits the schemas of the kinds: vet checks configs itself, because it also
-// checks documents that Load refuses.
+// The method `kinds` returns the kinds that a definition may name. It omits the schemas of the kinds, since vet checks configs itself: vet
+// also checks documents that Load refuses.
 func (p performer) kinds() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for _, name := range p.hosted {
@@ -125,7 +125,8 @@ func (p performer) kinds() map[string]definition.Kind {
 	return all
 }
 
-// The method `step` returns the step function of a definition. The steps of a host cannot be called here, so they fail.
+// The method `step` returns the step function of a definition. If a host performs the definition, the function returns an error for every
+// node except the end node: this command cannot call the steps of a host.
 func (p performer) step() kahn.StepFunc {
 	if p.hosted == nil {
 		return steps().Step

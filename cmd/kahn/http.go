@@ -74,7 +74,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// request makes the request of a call.
+// request makes the HTTP request that the config describes.
 func (c *call) request(ctx context.Context) (*http.Request, error) {
 	body, kind := io.Reader(nil), ""
 	switch b := c.Body.(type) {
@@ -105,8 +105,8 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// The method `expects` reports whether a status is expected. If the config lists the expected statuses, only these are; by default all statuses below
-// 400 are.
+// The method `expects` reports whether a status is expected. The field `expect` of the config lists the expected statuses. Without this field,
+// all statuses below 400 are expected.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil
@@ -131,7 +131,7 @@ func (c *call) expects(status int) (bool, error) {
 // 429.
 func unexpected(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // if the body cannot be read, the error has only the status
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // if the body cannot be read to its end, the error has the part that was read
 	if body := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); body != "" {
 		text += "\n" + body
 	}
@@ -149,8 +149,8 @@ func unexpected(req *http.Request, resp *http.Response) error {
 // maxRetryAfter bounds the delay that a server can request.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter returns the delay that a header Retry-After names in seconds or by a date, but at most maxRetryAfter. If the header is empty or invalid,
-// it returns 0.
+// retryAfter returns the delay that a header Retry-After requests, in seconds or by a date. It returns at most maxRetryAfter, and 0 if the header is
+// empty or invalid.
 func retryAfter(header string, now time.Time) time.Duration {
 	seconds, _ := strconv.ParseInt(header, 10, 64) // the greatest or least integer if the number is out of range, and 0 if the text is no number
 	if at, err := http.ParseTime(header); err == nil {
@@ -174,7 +174,7 @@ func parsed(contentType, text string) any {
 	return plain(v)
 }
 
-// The function `plain` converts each json.Number in a value: to int64 if it is an integer that fits, and to float64 otherwise.
+// The function `plain` converts each json.Number in a value to the first of these types that can hold the number: int64, float64, string.
 func plain(v any) any {
 	return withNumbers(v, func(n json.Number) any {
 		if i, err := n.Int64(); err == nil {

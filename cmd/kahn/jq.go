@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// jq runs a jq program. If the program yields one value, this value is the output. Several values become a list. Without a value, the output is null.
+// jq runs a jq program. If the program yields one value, this value is the output. If the program yields several values, the output
+// is a list of them. If it yields none, the output is null.
 func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	c, ok := s.Config().(map[string]any) // the program is not expanded as a template, since braces are part of jq's syntax
 	query, isText := c["query"].(string)

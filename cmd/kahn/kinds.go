@@ -10,17 +10,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// maxText is the maximum length in bytes of a text in a step. A longer file, response or expanded template is an error. Of a longer output of a
-// command, the last maxText bytes are kept.
+// maxText is the maximum length in bytes of a text in a step. A step fails if a file, a response or an expanded template is longer. If a
+// command writes a longer output, the step keeps the last maxText bytes.
 const maxText = 1 << 20
 
 // The type `kind` describes a kind of steps.
 type kind struct {
 	name     string
 	step     kahn.StepFunc
-	verbatim bool // whether the texts of its config are not templates
-	// check looks in a text of the config for a defect that the schema cannot find. It returns the field, the offset in the text or -1, and a message.
-	// check may be nil.
+	verbatim bool // whether the texts of its config are used as written, and not as templates
+	// check looks in a text of the config for a defect that the schema cannot find. It returns the field, the offset in the text (-1 if it is
+	// not known), and a message ("" if there is no defect). check may be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
 	contract func() kahn.Contract // the schema of the kind's config
@@ -46,7 +46,7 @@ var kinds = describe(
 	kind{name: "fail", step: fail},
 )
 
-// object is the part of a kind's schema that vet reads itself.
+// object holds the parts of a kind's schema that this program uses without the schema compiler.
 type object struct {
 	Description string
 	Properties  map[string]struct{ Title string }
@@ -83,7 +83,7 @@ func compile(text []byte) kahn.Contract {
 	return c
 }
 
-// The function `steps` returns the step of each kind. The step of an end node does nothing.
+// The function `steps` returns the step function of each kind. The step of an end node does nothing.
 func steps() kahn.Mux {
 	mux := kahn.Mux{kahn.KindEnd: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
 	for name, k := range kinds {

@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
-// undoWords maps each state of a run's compensation to the word by which the flag -compensation selects it. `kahn list` prints the same words,
+// undoWords maps each state of a run's compensation to the word that selects this state in the flag -compensation. `kahn list` prints the same words,
 // except "compensation failed" instead of "failed".
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
@@ -94,7 +94,7 @@ func (l *lister) list(ctx context.Context, t *terminal, _ []string) int {
 	return exitOK
 }
 
-// The method `write` writes the lines, page by page.
+// The method `write` reads the runs page by page, and then writes a line for each run.
 func (l *lister) write(ctx context.Context, t *terminal, db *sqlite.Store) error {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

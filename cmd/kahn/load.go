@@ -15,7 +15,8 @@ import (
 // The constant `here` is the name of the root input that contains the folder of the definition.
 const here = "here"
 
-// readFile reads a file. If the file is too long for a definition, readFile returns only its beginning, which the parser also refuses as too long.
+// readFile reads a file. If the file is too long for a definition, readFile returns one byte more than the limit, so that the parser
+// refuses the text.
 func readFile(name string) (data []byte, err error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -47,7 +48,8 @@ func (p performer) document(file string) (*definition.Document, error) {
 	return doc, nil
 }
 
-// equip sets the evaluator, the schema compiler and strict guards. If this command performs the definition, equip also declares the input `here`.
+// equip sets the evaluator, the schema compiler and strict guards of a graph. If this command performs the definition, equip also
+// declares the input `here`.
 func (p performer) equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
@@ -56,7 +58,7 @@ func (p performer) equip(g *kahn.Graph) {
 		return
 	}
 	isHere := func(in kahn.Input) bool { return in.Name == here }
-	// A graph without declared inputs accepts any input. If the definition itself declares an input `here`, addReserved reports that as a problem.
+	// A graph without declared inputs accepts any input. If the definition itself declares an input `here`, addReserved reports this as a problem.
 	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) {
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
 	}

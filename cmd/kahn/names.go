@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// The type `names` has the gates and inputs that the flags -answer and -input may name.
+// The type `names` has the gates that the flag -answer may name, and the inputs that the flag -input may name.
 type names struct {
 	gates, inputs map[string]bool
 	labels        map[string]string // the labels of gates, by path
@@ -22,8 +22,8 @@ type names struct {
 // numbers matches the numbers of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// declaredPath returns the path of a node without the numbers of items and iterations. M[] means all items of the map M, and M/x means the node x
-// in each item.
+// declaredPath returns the path of a node without the numbers of items and iterations. In the result, M[] means all items of the map M, and
+// M/x means the node x in each item.
 func declaredPath(path string) string {
 	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
 		if strings.HasPrefix(number, "[") {
@@ -51,7 +51,7 @@ func namesUsed(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	fed := map[string]bool{} // nodes to which an edge leads; the parameters of the other nodes are the inputs
+	fed := map[string]bool{} // nodes to which an edge leads; the parameters of the other nodes are the inputs of the run
 	for _, e := range g.Edges() {
 		fed[e.To] = true
 	}
@@ -63,7 +63,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 		if !kinds[node.Kind].verbatim {
 			n.findCalls(node.Config, !fed[node.ID])
 		} else if !fed[node.ID] {
-			n.inputs["input"] = true // the parameter of jq
+			n.inputs["input"] = true // jq reads the parameter `input`
 		}
 		if by := node.CompensateBy; by != nil && !kinds[by.Kind].verbatim {
 			n.findCalls(by.Config, !fed[node.ID])
@@ -95,8 +95,8 @@ func (n names) find(texts ...string) {
 		checker, ok := parsed.(interface {
 			Check(ancestor, input func(name string) error) error
 		})
-		if ok && err == nil { // err is nil, unless the text is "": the load of the definition has refused invalid expressions
-			_ = checker.Check(accept, func(name string) error { // every name is accepted
+		if ok && err == nil { // err is nil if the text is not "": the load of the definition has refused invalid expressions
+			_ = checker.Check(accept, func(name string) error { // neither function returns an error
 				n.inputs[name] = true
 				return nil
 			})
@@ -107,7 +107,7 @@ func (n names) find(texts ...string) {
 // findCalls adds the names of the inputs that the templates of a config read. If params is true, it also adds the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
-		calls, _ := callsIn(text) // invalid templates were refused by the load of the definition
+		calls, _ := callsIn(text) // the load of the definition has refused invalid templates
 		for _, call := range calls {
 			switch reads := call.function == "input" || params && call.function == "param"; {
 			case reads && call.computed:
@@ -123,7 +123,8 @@ func (n names) findCalls(config any, params bool) {
 // The method `label` returns the label of a gate. Its argument is the path of the gate in a run.
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
-// The method `check` returns an error if there is no gate for an answer, if the graph does not use an input, or if an input has the name `here`.
+// The method `check` returns an error if an answer names no gate, if the graph neither declares nor uses an input, or if an input has
+// the name `here`.
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		if !n.gates[declaredPath(gate)] {

@@ -15,7 +15,7 @@ type place struct {
 	outer *definition.Value // the composite that contains the graph; nil for the outermost graph
 }
 
-// The method `in` returns the place of a part within p.
+// The method `in` returns the place of a part within p. path leads from p to this part.
 func (p place) in(path string) place {
 	p.path += path
 	return p

@@ -24,7 +24,7 @@ type page struct {
 	browse       bool // open the browser, if the command runs on a terminal
 }
 
-// listen listens on the address. Without -ui-remote the address must be a loopback address.
+// listen listens on the address. Without -ui-remote, listen returns an error for an address that other machines may reach.
 func (p page) listen() (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p page) listen() (net.Listener, error) {
 }
 
 // The method `events` returns how many events of a run are kept in memory. Without a page it returns 0, since only the page reads earlier events.
-// Each output line of a command is an event, so a run may have very many.
+// Each output line of a command is an event, so a run may have very many events.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -72,8 +72,9 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage serves a page with the runs of the Runner and, if there is a store, the runs in the store. The function `end` stops the server, and then
-// leaves the runs that were begun on the page. Their steps are interrupted, and a later process can continue these runs from the store.
+// servePage serves a page with the runs of the Runner and, if there is a store, the runs in the store. The function `end` stops the server. Then it
+// leaves the runs that were begun on the page: it interrupts steps that have not ended after the time `grace`. A later process can continue these
+// runs from the store.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}
 	if db != nil {
@@ -99,7 +100,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 	}, nil
 }
 
-// serve serves the page. end stops the server and waits for it to return.
+// serve serves the page. The function `end` stops the server, and waits until the server has stopped.
 func (p page) serve(t *terminal, options inspector.Options) (end func(), err error) {
 	listener, err := p.listen()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pairs is a flag with values of the form name=text or name:=JSON, which may be given any number of times.
+// pairs is a flag that may be repeated. Its values have the form name=text or name:=JSON.
 type pairs map[string]any
 
 // String implements flag.Value.

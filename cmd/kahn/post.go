@@ -17,7 +17,7 @@ var errPosted = errors.New("another process performs the run")
 // errRefused is returned if the process that performs the run has refused an answer.
 var errRefused = errors.New("the answer was refused")
 
-// posted holds the ids of the requests that were posted, by the gate that each request answers.
+// posted maps each gate to the id of the posted request that answers the gate.
 type posted map[string]string
 
 // The method `post` posts answers for a run to the store. The process that performs the run reads them from the store.
@@ -36,8 +36,8 @@ func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	return ids, nil
 }
 
-// The method `replies` returns nil until the process that performs the run has taken all answers. Then it returns an error, which matches errRefused
-// if the process has refused an answer, and errPosted otherwise.
+// The method `replies` returns nil until the process that performs the run has taken all answers. Then it returns an error: it matches errRefused if
+// the process has refused an answer, and errPosted otherwise.
 func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil

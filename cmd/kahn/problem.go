@@ -92,20 +92,20 @@ func (ps problems) write(w io.Writer) {
 	}
 }
 
-// The method `sort` puts the problems in the order of the text, problems without a place first.
+// The method `sort` sorts the problems by their places in the text. Problems without a place come first.
 func (ps problems) sort() {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// maxProblems bounds the problems reported for a file.
+// maxProblems bounds the number of problems that are reported for a file.
 const maxProblems = 100
 
 // checker collects the problems of one file.
 type checker struct {
 	file  string
-	text  []byte    // of the file
+	text  []byte    // the text of the file
 	lines []string  // the lines of the text; set on first use
 	by    performer // who performs the steps of the definition
 	found problems
@@ -113,7 +113,7 @@ type checker struct {
 	more  int              // the number of further problems, which `found` does not contain
 }
 
-// The method `finish` returns the first maxProblems problems in the order of the text. If there are more, one further problem says how many were left
+// The method `finish` returns the first maxProblems problems in the order of the text. If there are more problems, a last one says how many were left
 // out.
 func (c *checker) finish() problems {
 	c.found.sort()
@@ -139,11 +139,11 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// maxCompared bounds the number of names with which vet compares an unknown name. If there are more names, vet suggests none, since the comparison would
-// take too long.
+// maxCompared bounds the number of names with which vet compares an unknown name. If there are more names, vet suggests none, since the comparison
+// would take too long.
 const maxCompared = 1000
 
-// The function `meant` returns the choice that is most similar to a written name, or "" if no choice is similar or there are more than maxCompared.
+// The function `meant` returns the choice that is most similar to a written name. It returns "" if no choice is similar, or if there are too many.
 func meant(written string, choices []string) string {
 	if len(choices) > maxCompared {
 		return ""
@@ -152,7 +152,7 @@ func meant(written string, choices []string) string {
 	return name
 }
 
-// addError adds the problems that an error of package definition lists.
+// addError adds the problems that an error of package definition lists. It adds any other error as one problem.
 func (c *checker) addError(err error) {
 	var all *definition.Error
 	switch {

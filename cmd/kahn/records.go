@@ -11,7 +11,7 @@ import (
 )
 
 // The method `records` shows a run that does not store its events. It reads the records of the run repeatedly, and makes events from the changes.
-// Between two readings it pauses ten times as long as a reading took, but at least for a beat.
+// After each reading it pauses ten times as long as the reading took, but at least for the time `beat`.
 func (f *follower) records(ctx context.Context) error {
 	seen := changes{run: f.id, known: map[string]kahn.SnapshotNode{}}
 	for {
@@ -51,11 +51,11 @@ var endOf = map[kahn.RunStatus]event.Type{
 type changes struct {
 	run   string
 	begun bool
-	known map[string]kahn.SnapshotNode // by path, as they were read last
+	known map[string]kahn.SnapshotNode // the nodes by path, as the last reading returned them
 }
 
-// The method `events` returns an event for each node whose status or number of attempts has changed since the previous call, in the order of their
-// times. Before these events, the first call also returns an event for the start of the run. The events have no ids.
+// The method `events` returns events in the order of time: an event for each node whose status or number of attempts has changed since the previous
+// call. Before these events, the first call also returns an event for the start of the run. The events have no ids.
 func (c *changes) events(nodes []kahn.SnapshotNode, created, now time.Time) (list []event.Event) {
 	if !c.begun {
 		c.begun = true
@@ -67,7 +67,7 @@ func (c *changes) events(nodes []kahn.SnapshotNode, created, now time.Time) (lis
 	return list
 }
 
-// The method `add` adds the events of nodes, and of the nodes inside them. prefix precedes the ids of the nodes in their paths.
+// The method `add` adds the events of nodes, and of the nodes inside them. The path of each of the given nodes is prefix followed by the id.
 func (c *changes) add(list *[]event.Event, nodes []kahn.SnapshotNode, prefix string, now time.Time) {
 	for _, n := range nodes {
 		before, known := c.known[n.ID]
@@ -91,8 +91,8 @@ func (c *changes) add(list *[]event.Event, nodes []kahn.SnapshotNode, prefix str
 	}
 }
 
-// The function `fill` sets the type, the payload and the time of the event by which a node reached its status. It returns false if there is no such
-// event.
+// The function `fill` sets the type, the payload and the time of the event by which a node reached its status. It returns false if no event reports
+// this status.
 func fill(e *event.Event, n *kahn.SnapshotNode) bool {
 	ended := n.Start.Add(n.Duration)
 	switch n.Status {

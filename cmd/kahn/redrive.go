@@ -19,7 +19,7 @@ type redrive struct {
 	anew, despite, keep bool
 }
 
-// paths is a flag that may be given any number of times.
+// paths is a flag that takes the path of a node, and may be repeated.
 type paths []string
 
 // String implements flag.Value.
@@ -47,10 +47,10 @@ func (r *redrive) modes() (opts []kahn.Option) {
 	return opts
 }
 
-// The method `options` returns the options for a redrive of a run in its store.
+// The method `options` returns the options for the redrive of a stored run.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
-// The method `ended` returns an error if a run has not ended, because only ended runs can be redriven.
+// The method `ended` returns an error if a run has not ended: only ended runs can be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
 		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command continues it", stored.ID, stored.Status)
@@ -58,8 +58,8 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// The function `hinted` adds the name of the flag that allows the redrive to an error that matches kahn.ErrHandlers. It returns other errors
-// unchanged.
+// The function `hinted` extends an error that matches kahn.ErrHandlers: it appends the name of the flag that allows the redrive. It returns other
+// errors unchanged.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; the flag is -despite-handlers", err)

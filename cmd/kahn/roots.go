@@ -32,16 +32,16 @@ func rootsOf(ctx context.Context) map[string]any {
 	return roots
 }
 
-// knowRoots returns an option that calls withRoots for the context of a run. The option also applies if the run is redriven from the
-// page that -ui shows in a browser.
+// knowRoots returns an option that calls withRoots for the context of a run. The option also applies if an operator redrives
+// the run on the page of -ui.
 func (h *host) knowRoots(given map[string]any) kahn.Option {
 	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return withRoots(ctx, h.graph, given), nil
 	})
 }
 
-// knowStoredRoots is like knowRoots, but reads the inputs of the run from the store. It is for runs whose inputs are not given by flags
-// of this command.
+// knowStoredRoots is like knowRoots, but reads the inputs of the run from the store. It is for runs that did not get their inputs from
+// the flags of this command.
 func knowStoredRoots(t *terminal, g *kahn.Graph, db *sqlite.Store) kahn.Option {
 	return kahn.Around(func(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 		stored, err := db.Load(ctx, run.ID())

@@ -128,7 +128,7 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	return h.execute(ctx)
 }
 
-// The method `conclude` reports the outcome of the run, and returns the exit code. The Result is nil if nothing was run.
+// The method `conclude` reports the outcome of the run, and returns the exit code. The Result is nil if no run has begun.
 func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 	switch {
 	case res == nil && errors.Is(err, kahn.ErrLeft):
@@ -180,7 +180,7 @@ func codeOf(status kahn.RunStatus) int {
 	return exitProblems
 }
 
-// The method `check` returns an error for flags that must not be combined.
+// The method `check` returns an error for flags that must not be combined, and for values that a flag must not have.
 func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):

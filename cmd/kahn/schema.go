@@ -42,7 +42,7 @@ The exit code is 0.`,
 	},
 }
 
-// The method `schema` returns the schema of package definition, restricted to the kinds of the performer and their configs.
+// The method `schema` returns the JSON Schema of definitions. The schema allows only the kinds of the performer, each with its config.
 func (p performer) schema() ([]byte, error) {
 	all := p.kinds()
 	for name := range all {

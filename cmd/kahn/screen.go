@@ -13,17 +13,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
-// screen shows the progress of a run, and the output of its commands. It can be paused while the terminal asks a question.
+// screen shows the progress of a run, and the output of its commands. It can be paused while the command asks a question.
 type screen struct {
 	h       *host
 	mu      sync.Mutex // guards the fields below
 	display *progress.Progress
-	run     *kahn.Run    // nil until it begins
+	run     *kahn.Run    // nil until the run begins
 	held    []kahn.Event // events that arrive while the display is closed
 }
 
-// mostHeld bounds the length of held. Beyond it, the oldest events are dropped. A new display does not need them, since it asks the run what
-// the run has done so far.
+// mostHeld bounds the length of held. If more events arrive, the oldest ones are dropped. A new display does not need them, since it asks
+// the run for everything that has happened.
 const mostHeld = 1_000
 
 func newScreen(h *host) *screen {
@@ -32,7 +32,7 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// The method `follow` passes the run to the display. If this process continues the run, the display asks the run what was done before. follow has the
+// The method `follow` passes the run to the display. If this process continues the run, the display asks the run what happened before. follow has the
 // type that kahn.Around takes.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *screen) gone(since time.Time) {
 	}
 }
 
-// The method `pause` closes the display while the terminal asks a question.
+// The method `pause` closes the display, so that the command can ask a question.
 func (s *screen) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,8 @@ func (s *screen) resume() {
 
 func (s *screen) close() { s.pause() }
 
-// reportNodes writes the outcome of every node that did not complete, or whose output is from the cache.
+// reportNodes writes the status of each node, except nodes that have completed or still wait for predecessors. It also writes which outputs are from
+// the cache, and the errors of guards.
 func reportNodes(b *strings.Builder, res *kahn.Result) {
 	for n := range res.Nodes() {
 		if n.GuardErr != nil {
@@ -151,8 +152,8 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 	}
 }
 
-// reportUndone writes which nodes were undone and which could not be undone. For a composite without its own compensation it reports the nodes
-// inside.
+// reportUndone writes which nodes were undone and which could not be undone. Instead of a composite without its own compensation, it reports
+// the nodes inside.
 func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		if n.Compensation == kahn.CompensationNone {

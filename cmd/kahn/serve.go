@@ -138,7 +138,7 @@ func (s *server) check() error {
 	return s.cache.check()
 }
 
-// definitionsIn returns the files of the definitions to serve. A path is a file, or a folder whose definitions are served.
+// definitionsIn returns the files of the definitions to serve. A path is a definition, or a folder that contains definitions.
 func definitionsIn(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -197,8 +197,8 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// The method `add` adds a definition. The map `names` has the file of each earlier definition, by its name. The map `schedules` has the file of each
-// earlier schedule, by its name.
+// The method `add` adds a definition. The map `names` maps the name of each earlier definition to its file. The map `schedules` maps the
+// name of each earlier schedule to its file.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -237,7 +237,7 @@ func (s *server) add(doc *definition.Document, file string, names, schedules map
 	return nil
 }
 
-// The method `work` serves until the context ends, and returns the exit code.
+// The method `work` serves until the context ends or the store fails, and returns the exit code.
 func (s *server) work(ctx context.Context) int {
 	s.runner = &kahn.Runner{MaxRuns: s.runs}
 	s.kept = s.cache.options()
@@ -319,7 +319,7 @@ func (s *server) report(_ string, _ store.Queue, err error) {
 	s.t.printf("kahn: %v\n", err)
 }
 
-// The method `tidy` removes the schedules that -forget names, and reports stored schedules without a definition.
+// The method `tidy` removes the schedules that -forget names, and reports the stored schedules that no definition contains.
 func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
 	for _, name := range s.forget {
 		if err := scheduler.Remove(ctx, name); err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The labels by which the runs of a definition are found.
+// The labels by which this command finds the runs of a definition.
 const (
 	labelFile   = "kahn.file"   // the definition
 	labelInputs = "kahn.inputs" // a hash of the given inputs
 )
 
-// storedRun is a run in a store.
+// storedRun is the run that the command performs, and the store of the run, if there is one.
 type storedRun struct {
 	db     *sqlite.Store // nil without a store
 	id     string        // "" means that the run gets a new id
@@ -36,7 +36,7 @@ type storedRun struct {
 	asked  bool           // whether the run has ended and a request to redrive it waits in the store
 	again  bool           // whether this command redrives the run
 	ended  bool           // whether the run is in the store and has ended
-	roots  map[string]any // the inputs of a run that continues
+	roots  map[string]any // the stored inputs of the run; set if goesOn is true
 }
 
 // The method `open` opens the store, if there is one, and chooses the run.
@@ -83,7 +83,7 @@ func (e *goneError) Error() string {
 	return fmt.Sprintf("%s was removed or replaced during the run: the run is not kept", e.file)
 }
 
-// The method `present` returns a goneError if the file of the store was removed or replaced since it was opened.
+// The method `present` returns a goneError if the file of the store was removed or replaced after the store was opened.
 func (s *storedRun) present() error {
 	if s.db == nil {
 		return nil
@@ -100,15 +100,15 @@ func (s *storedRun) close() {
 	}
 }
 
-// The method `choose` chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. If inputs are
-// given, a run that continues must have the same inputs: choose looks only for unfinished runs with these inputs, and returns an error if the run
-// that -run names has other inputs. It also returns an error if it finds several unfinished runs.
+// The method `choose` chooses the run: the run that -run names, otherwise the unfinished run of the definition, otherwise a new run. It returns
+// an error if the definition has several unfinished runs. If the user gives inputs, choose ignores unfinished runs with other inputs, and returns an
+// error if -run names one of these.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {
 		return err
 	}
-	inputs, err := json.Marshal(h.inputs) // sorted by name
+	inputs, err := json.Marshal(h.inputs) // Marshal sorts the inputs by name
 	if err != nil {
 		return err
 	}
@@ -184,10 +184,10 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// The method `start` starts the run. If another process performs the run, start posts the answers to the store. It then tries again and again to
-// start the run, for at most one and a half times the lease. If the other process takes all posted answers within this time, start returns at once.
-// The error then matches errRefused if that process has refused an answer, and errPosted otherwise. If answers were posted and the time ends before
-// they are all taken, the error matches errPosted. A redrive does not wait: if another process performs the run, start returns an error at once.
+// The method `start` starts the run. If another process performs the run, start posts the answers to the store. Then it tries repeatedly to
+// start the run, until this succeeds or one and a half times the lease has passed. When the other process has taken all posted answers, start stops
+// trying: it returns an error that matches errRefused if an answer was refused, and errPosted otherwise. If the time passes before all posted answers
+// are taken, the error matches errPosted. A redrive does not wait: if another process performs the run, start returns an error at once.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {
@@ -228,7 +228,7 @@ func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start
 	return run, err
 }
 
-// advise prints, for each waiting node, the command that answers it.
+// advise prints, for each waiting node, the command that answers the node. Without a store, it prints that the state of the run is lost.
 func (h *host) advise(res *kahn.Result) {
 	if h.store == "" {
 		h.t.printf("its state is lost; -store FILE would keep it, and -ask or -ui wait for an answer\n")

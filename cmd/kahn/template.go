@@ -123,7 +123,7 @@ func notUndoing(s *kahn.Step) error {
 	return errors.New("only the config of a compensate has it")
 }
 
-// ofAncestor returns a template function. For a node of the view the function returns f of the node, and for any other node an error.
+// ofAncestor returns a template function. This function returns f(id) if the view has the node `id`, and an error otherwise.
 func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
 	return func(id string) (string, error) {
 		if !view.Has(id) {
@@ -133,7 +133,7 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 	}
 }
 
-// configured returns the config of a step as a C, with templates expanded. It returns an error if the config has a field that C lacks.
+// configured expands the templates in the config of a step, and decodes the result into a C. It returns an error for a field that C lacks.
 func configured[C any](s *kahn.Step) (c C, err error) {
 	expanded, err := expand(s, s.Config())
 	if err != nil {

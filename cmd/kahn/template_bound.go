@@ -12,11 +12,11 @@ import (
 // maxTurns bounds how often the bodies of loops and templates are executed. Each byte that a template writes allows one more execution.
 const maxTurns = 100_000
 
-// errBound is matched by the error of a template that exceeds a limit.
+// errBound marks the error of a template that exceeds a limit.
 var errBound = errors.New("template limit exceeded")
 
 // bounded is the writer of a template. It accepts at most maxText bytes, and no bytes after its context has ended. A template calls Write at
-// least once in each turn of a loop, see countTurns.
+// least once in each turn of a loop: see countTurns.
 type bounded struct {
 	ctx   context.Context
 	turns int
@@ -40,7 +40,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// The method `made` returns an error if a text that a template function has returned is too long. Without this limit functions in a loop could
+// The method `made` checks a text that a template function has made, and returns an error if the text is too long. Without this limit, a loop could
 // double the length of a variable in each turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {
@@ -49,7 +49,8 @@ func (b *bounded) made(text string) (string, error) {
 	return text, nil
 }
 
-// functions returns replacements for the functions of package template that return texts. A replacement returns an error if the text is too long.
+// functions returns replacements for those functions of package template whose results are texts. A replacement returns an error if its
+// result is too long.
 func (b *bounded) functions() template.FuncMap {
 	all := template.FuncMap{
 		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },
@@ -62,7 +63,7 @@ func (b *bounded) functions() template.FuncMap {
 	return all
 }
 
-// countTurns adds an empty text at the beginning of each body of a loop or a template. So each turn calls the writer even if the
+// countTurns adds an empty text at the beginning of the body of each loop and of each template. So each turn calls the writer, even if the
 // template writes nothing else, and an error of the writer ends the execution.
 func countTurns(t *template.Template) {
 	for _, t := range t.Templates() {
@@ -76,7 +77,7 @@ func countTurns(t *template.Template) {
 	}
 }
 
-// eachLoop calls f for the loops in a list.
+// eachLoop calls f for each loop in a list of parsed nodes, including loops inside other nodes.
 func eachLoop(list *parse.ListNode, f func(*parse.RangeNode)) {
 	if list == nil {
 		return

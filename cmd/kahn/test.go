@@ -132,7 +132,7 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	}
 }
 
-// The function `fate` returns the status of a node, with its reason.
+// The function `fate` returns the status of a node, the reason, and how often the step was called.
 func fate(n kahn.NodeResult, outcome kahn.TestNode) string {
 	text := n.Status.String()
 	switch {

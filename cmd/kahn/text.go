@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// screenText renders a text that comes from a step, a command or a server for the terminal, with visible escape sequences. It indents all lines
-// but the first, so that they do not look like output of this program itself.
+// screenText prepares a text for the terminal if the text comes from a step, a command or a server. It makes escape sequences visible, and indents
+// all lines except the first, so that they do not look like lines of this program.
 func screenText(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -20,7 +20,7 @@ func screenText(text string) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// The function `visible` makes the escape sequences in a text of several lines visible. It does not change tabs.
+// The function `visible` makes the escape sequences in a text of several lines visible. It keeps tabs and newlines.
 func visible(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -53,7 +53,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// outputText renders the output of a run. A value without a JSON form is replaced by the error.
+// outputText renders the output of a run. Each value that has no JSON form is replaced by the error.
 func outputText(output any) string {
 	text, err := json.MarshalIndent(output, "", "  ")
 	if err == nil {

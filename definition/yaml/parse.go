@@ -43,7 +43,7 @@ func parse(text string, limits definition.Limits) *definition.Value {
 // depthLimit is a plugin of the parser. It stops the parser at a value that is nested deeper than Limits.Depth allows.
 type depthLimit struct {
 	most     int
-	exceeded bool // whether CheckDepth has returned an error; the error that the parser returns does not say so
+	exceeded bool // whether CheckDepth has returned an error; this cannot be seen from the error that the parser returns then
 }
 
 // CheckDepth implements yaml.LoaderLimitsPlugin.

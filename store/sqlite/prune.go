@@ -102,7 +102,8 @@ func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, er
 	var keys []string
 	err = w.write(ctx, func() error {
 		keys = nil
-		// Forget the blobs to which other runs still refer. When the last run that refers to a blob is removed, the blob is recorded again.
+		// Rows with run = 0 list blobs that may be removed. Delete such a row if other runs still refer to its blob: when the last of these runs is
+		// removed, the function remove inserts the row again.
 		err := w.in("DELETE FROM kahn_blobs WHERE run = 0 AND EXISTS (SELECT 1 FROM kahn_blobs AS other WHERE other.key = kahn_blobs.key AND other.run > 0)", nil)
 		if err != nil {
 			return err

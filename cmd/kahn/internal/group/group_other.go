@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// Lead does nothing: without process groups only the command itself is killed.
+// Lead does nothing. Without process groups, the end of the context kills the command, and no other process.
 func Lead(*exec.Cmd, time.Duration) (end func()) { return func() {} }

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package group ends a command together with the processes that it has started.
+// Package group ends a command together with the processes that the command has started.
 package group
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // Lead makes the command the leader of a process group, and sets cmd.Cancel. When the context of the command ends, Cancel sends SIGTERM to the group,
-// and SIGKILL after grace. The caller calls end when cmd.Run has returned: end kills the remaining processes of the group at once.
+// and SIGKILL after the time `grace`. When cmd.Run has returned, the caller must call `end`, which kills the rest of the group at once.
 func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
@@ -20,7 +20,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 		return send(syscall.SIGTERM)
 	}
 	return func() {
-		if kill != nil { // Cancel has returned before Run, so it no longer sets the timer `kill`
+		if kill != nil { // Run returns only after Cancel has returned, so Cancel no longer sets the timer `kill`
 			kill.Stop()
 		}
 		if cmd.Process != nil {
