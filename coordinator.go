@@ -102,8 +102,12 @@ func (c *Coordinator) Run() *Run { return c.run }
 // If Next has already returned all attempts that have begun, ok is false.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
-	c.h.settle(c.run)
 	h := c.h
+	select {
+	case <-h.wake: // no other method removes the message, so a host that calls Due after Next and then waits is woken
+	default:
+	}
+	h.settle(c.run) // reads jobs and undos after the message was removed, so a later change can put a new message into the channel
 	for len(h.begun) > 0 {
 		s, h.begun = h.begun[0], h.begun[1:]
 		if c.waitsFor(s) {
@@ -211,9 +215,8 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 }
 
 // Wake returns a channel that receives a message when another goroutine has signalled or stopped the run, or has called a similar method of [Run].
-// The host then calls [Coordinator.Next], which removes the message and begins the attempts that have become possible. [Coordinator.Due] does the
-// same, but returns no attempts. So after Due the host must call Next before it waits for the channel. A message may also come without a request.
-// A host with one goroutine does not need Wake.
+// The host then calls [Coordinator.Next], which removes the message and begins the attempts that have become possible. A message may also come
+// without a request. A host with one goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the run's clock to now, and does everything that is due by then. For example, it ends backoffs, and stops attempts whose timeout has

@@ -138,10 +138,6 @@ func (h *manual) advance(r *Run, now time.Time) {
 
 // settle does everything that the run can do without the host.
 func (h *manual) settle(r *Run) {
-	select {
-	case <-h.wake: // the channel is drained before jobs and undos are read, so a later change can put a message into it
-	default:
-	}
 	for {
 		r.st.Lock()
 		var next *Run

@@ -336,3 +336,37 @@ func TestDueOfAnsweredGate(t *testing.T) {
 	at, ok = c.Due()
 	require.False(t, ok, "%v", at)
 }
+
+// TestWakeUpIsNotLost: another goroutine signals or stops the run after Next and NextStop have returned their last Steps. The calls of Due and
+// Result that follow do not remove the message from the channel of Wake: otherwise the host would wait forever, although an attempt is ready.
+func TestWakeUpIsNotLost(t *testing.T) {
+	for name, request := range map[string]func(run *kahn.Run) error{
+		"a signal": func(run *kahn.Run) error { return run.Signal(context.Background(), "g", "ok") },
+		"a stop":   func(run *kahn.Run) error { return run.CancelNode("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := coordinate(t, graph(gate("g"), after("b", "g"), after("a")))
+			a := nextOf(t, c, "a")
+			for _, ok := c.Next(); ok; _, ok = c.Next() {
+			}
+			_, ok := c.NextStop()
+			require.False(t, ok)
+			require.Empty(t, c.Wake(), "the message came before the request")
+			require.NoError(t, request(c.Run()))
+			c.Due()
+			_, _ = c.Result()
+			select {
+			case <-c.Wake():
+			default:
+				t.Fatal("Wake has no message, so the host would wait")
+			}
+			if name == "a stop" {
+				stopped, ok := c.NextStop()
+				require.True(t, ok)
+				require.Same(t, a, stopped)
+				return
+			}
+			require.Equal(t, "b", nextOf(t, c, "b").ID())
+		})
+	}
+}
