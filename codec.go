@@ -18,9 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Codec encodes the values of a run (outputs, inputs, the Info of suspended nodes) as JSON and decodes them, for snapshots
-// and stores. For a value that Decode would not return unchanged, Encode must return an error that matches [ErrNotEncodable].
-// Several goroutines may call both methods at once.
+// Codec converts the values of a run to JSON and back, for snapshots and stores. The values are outputs, inputs and the Info of suspended nodes. If
+// Decode would return a value that differs from the original, Encode must return an error that matches [ErrNotEncodable]. Several goroutines may
+// call both methods at once.
 type Codec interface {
 	// Encode encodes a value.
 	Encode(value any) (json.RawMessage, error)
@@ -28,24 +28,24 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. A nil Types
-// encodes only the built-in types. As an option, Types is the codec of a run that has no [Encoding]. Such a run encodes an output only when a store,
-// [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
+// Types is the default Codec of a run. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. A nil Types
+// encodes only the built-in types. Given as an option, Types becomes the codec of a run without [Encoding]. A run without Encoding encodes an output
+// only when a store, [EventOutputs] or an encoded snapshot needs it. docs/durable.md describes the form of each type.
 //
-// Integers of every size keep their type and value. A time.Time loses its monotonic clock reading. A value of a registered type is written in its own
-// JSON form, without unexported fields. A decoded error has the text of the original, and still matches each sentinel error of this package and
-// of package context that the original matched. A [*NodeError], an [*UpstreamError] and a [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the
-// type.
+// Integers of every size keep their type and value. A time.Time loses its monotonic clock reading. Package json encodes a value of a registered
+// type, usually without unexported fields. An error keeps its text. A decoded error still matches context.Canceled, context.DeadlineExceeded and
+// some sentinel errors of this package, such as [ErrTimeout], if the original did. It does not match others, such as [ErrBudget]. A [*NodeError], an
+// [*UpstreamError] and a [*MapError] keep their fields, too. If the type of a value is unknown, Encode returns an error that names the type.
 //
-// If a type has two names, its values are written under the name that is first in alphabetical order. The option's error matches
-// [ErrBadOption] if Types has a nil value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time,
-// duration, number, raw, any, outputs, verdict, kahn.file and error.
+// If a type has two names, its values are written under the name that is first in alphabetical order. The option's error matches [ErrBadOption] if
+// Types has a nil value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any,
+// outputs, verdict, kahn.file and error.
 type Types map[string]any
 
-// Encoding sets the Codec of the run. The run then encodes every output when its node completes. So an output that cannot be encoded fails its
-// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types]; the run then encodes an output only when a store,
-// [EventOutputs] or an encoded snapshot needs it. The option's error matches [ErrBadOption] if the codec's configuration is defective: see
-// [store.CheckCodec].
+// Encoding sets the Codec of the run. The run then encodes every output when its node completes. An output that cannot be encoded fails its node
+// with [CauseStoreError], so it cannot make a later snapshot fail. Without this option the codec is [Types], and the run encodes an output only when
+// a store, [EventOutputs] or an encoded snapshot needs it. The option's error matches [ErrBadOption] if c is nil or [store.CheckCodec] returns an
+// error for it.
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -74,7 +74,7 @@ func (t Types) apply(c *config) error {
 	return t.check()
 }
 
-// check returns an error for an entry of t that can have no effect.
+// check returns an error if an entry of t has the name of a built-in type, the name "error", or a nil value.
 func (t Types) check() error {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		switch {
@@ -91,7 +91,7 @@ func (t Types) check() error {
 // itself.
 const maxValueDepth = 1000
 
-// The map `leaves` contains the built-in types, by the names under which their values are written.
+// The map `leaves` contains the built-in types. The key of a type is the name under which its values are written.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -123,8 +123,8 @@ type types struct {
 	index *typeIndex
 }
 
-// typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. The first lookup fills
-// the map names.
+// typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. The first lookup fills the
+// map.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string
@@ -219,8 +219,8 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// The method `form` returns what package json must encode to get the JSON form of a value. The form includes the name of the type, except for
-// the types that JSON syntax itself implies, such as string.
+// The method `form` returns a value that package json encodes as the JSON form of the given value. The form includes the name of the type, unless
+// the JSON syntax implies the type, as for a string.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -303,8 +303,8 @@ func (t types) formOfError(err error, depth int) errorForm {
 	return errorForm{storedError: *storeError(err).text()}
 }
 
-// formOfItems returns the form of a [*MapError]'s items. It returns nil if the results cannot be encoded or are nested too deeply. The error is
-// then stored without its items.
+// formOfItems returns the form of a [*MapError]'s items. It returns nil if the results cannot be encoded or are nested too deeply. The error is then
+// stored without its items.
 func (t types) formOfItems(e *MapError, depth int) *itemsForm {
 	if e == nil || depth > maxValueDepth {
 		return nil
@@ -338,7 +338,7 @@ func (t types) error(f *errorForm, depth int) error {
 	return f.restore()
 }
 
-// The method `items` is the reverse of formOfItems: it returns the error with its items.
+// The method `items` is the reverse of formOfItems: it returns the error with its items, or nil if the items are missing or damaged.
 func (t types) items(f *itemsForm, depth int) *MapError {
 	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
 		return nil
@@ -357,8 +357,8 @@ func (t types) items(f *itemsForm, depth int) *MapError {
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
-// formOf returns the form of a value without the name of its type. The decoder knows the type from the tag around the value, or from the type of
-// the list or map that contains the value.
+// formOf returns the form of a value. This form does not include the name of the value's type. The decoder knows the type from the tag around the
+// value, or from the type of the list or map that contains the value.
 func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
@@ -455,8 +455,8 @@ func (t types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Only the exact key $type is a
-// tag. When package json decodes into a struct, it also accepts $TYPE, so untag looks the key up in a map, too.
+// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Only the exact key $type is a tag. When
+// package json decodes into a struct, it also accepts $TYPE. So untag looks up the key in a map, too.
 func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
 	var seems struct {
 		Type json.RawMessage `json:"$type"`
@@ -474,7 +474,8 @@ func untag(data json.RawMessage) (name *string, value json.RawMessage, err error
 	return name, exact["value"], err
 }
 
-// taggedValue decodes a value that the method `form` has tagged with its type, such as a number that JSON cannot express.
+// taggedValue decodes the value in a tag. The method `form` tags a string that is not valid UTF-8, and writes it in base64. It writes a float that
+// JSON cannot express, such as NaN, as text.
 func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	var text string
 	switch typ {
@@ -606,9 +607,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display. If the host has its own codec, which may hide values, plainValue uses this codec.
-// Otherwise a value becomes plain JSON, but an error, or a value that has no JSON form, such as NaN, gets the form that a
-// store would contain.
+// plainValue encodes a value for display. If the host has its own codec, which may hide values, plainValue uses this codec. Otherwise it encodes the
+// value as plain JSON. An error, or a value without a JSON form, such as NaN, gets the form that a store would contain.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:
@@ -624,7 +624,7 @@ func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return encodeValue(codec, v)
 }
 
-// decodeValue is the reverse of encodeValue: it decodes a value.
+// decodeValue is the reverse of encodeValue: it decodes a value with codec.
 func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
 	if codec == nil {
 		codec = Types(nil)

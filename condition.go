@@ -16,12 +16,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
+// NoMatch determines what happens if no edge matches the answer of a condition, and no edge is labelled "default".
 type NoMatch uint8
 
 // The values of NoMatch.
 const (
-	NoMatchSkip NoMatch = iota // every labelled edge is dead, the run continues
+	NoMatchSkip NoMatch = iota // every labelled edge is dead, and the run continues
 	NoMatchFail                // the condition fails with [CauseNoBranchMatch]
 
 	noMatchCount
@@ -38,17 +38,17 @@ func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
-// labeler is an output with a method that returns the labels of the branches to take.
+// labeler is an output with a method BranchLabels, which returns the labels of the branches to take.
 type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label except "default". A
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no". Compile reports any other label except "default". The
 // condition also runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, including failed ones. When the
-// condition completes, it handles every failure that reaches it, even a failure that the test has ignored. With the Join [AllSucceeded], however,
-// a failed predecessor blocks the condition. A node on a branch may also take data from any node, by a plain edge. For a node with a labelled
-// in-edge, a plain edge delivers data only, so the node still runs only if the branch is taken. If a node must run whichever branch is taken, let it
-// follow, by plain edges, both the last node of the branch and the condition. This works even if there is no "false" branch:
+// condition completes, it handles every failure that reaches it, even a failure that the test has ignored. With the Join [AllSucceeded], however, a
+// failed predecessor blocks the condition. A node on a branch may also take data by plain edges. A plain edge does not make this node run, unless
+// the edge comes from another branch of the same condition. If a node must run whichever branch is taken, give it two plain edges: one from the last
+// node of the branch, and one from the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -60,9 +60,9 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 	return n
 }
 
-// Switch returns a condition that takes the branch with the label that choose returns. If no edge has a matching label, the condition takes the
-// branch labelled "default". Like [If] it also runs after failed predecessors. A node on one of its branches may take data from any node, and still
-// runs only if that branch is taken. If the condition's Choices are set, Compile checks the labels of its out-edges.
+// Switch returns a condition. The function choose returns the label of the branch to take. If no edge has a matching label, the condition takes the
+// branch labelled "default". Like a condition that [If] returns, it also runs after failed predecessors. Nodes on its branches may also take data by
+// plain edges. If the condition's Choices are set, Compile checks the labels of its out-edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -71,8 +71,8 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition takes for an output, as the field Route of a [machine.Outcome]. matched is true if the condition
-// takes a branch, such as "default", or has no branches. The BranchLabels method of an output is user code and may panic.
+// Route returns the branches that a condition takes for an output, in the form of the field Route of a [machine.Outcome]. matched is true if the
+// condition takes a branch, which may be "default", or if it has no branches. The BranchLabels method of an output is user code and may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
@@ -81,7 +81,7 @@ func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	return p.routers[router].route(labelsOf(output))
 }
 
-// labelsOf returns the labels of the out-edges of a condition; nil if there are none.
+// labelsOf returns the labels of the out-edges of a condition, or nil if there are none.
 func (p *Plan) labelsOf(r machine.Ref) []string {
 	if router := p.net.Router(r); router >= 0 {
 		return p.routers[router].labels
@@ -111,10 +111,10 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 
 const defaultLabel = "default"
 
-// labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", and a string becomes a label without the
-// spaces around it. Each element of a list becomes a label if all elements are strings or bools. The label of a map or struct is the first of its
-// fields "branch", "label" and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's
-// result, without the spaces around each. If the method returns none, the condition takes the default branch. Any other output has no label.
+// labelsOf returns the labels in the output of a condition, without the spaces around each label. If the output has a method BranchLabels, this
+// method returns the labels. A bool becomes the label "true" or "false", and a string is a label. If all elements of a list are strings or bools,
+// each element becomes a label; otherwise the list has no labels. The label of a map or struct is the first of its fields "branch", "label" and
+// "result" that is a string or a bool. Any other output has no labels.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -213,8 +213,8 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField returns the first exported field with the given JSON name. A field without a JSON name is found by its Go name; upper
-// and lower case count as equal.
+// structField returns the first exported field with the given name. The name of a field is its JSON name or, if it has none, its Go name in upper or
+// lower case.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -227,8 +227,8 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// An alias class contains the words that mean true, or the words that mean false. If no edge has the exact label of an answer, the label matches
-// the edges labelled with a word of its class. The classes of gates contain more words than the classes of conditions.
+// An alias class contains the words that mean true, or the words that mean false. If no edge has exactly the label of an answer, the answer takes
+// each edge whose label is in the same class. The classes of gates contain more words than the classes of conditions.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{
@@ -243,7 +243,7 @@ var (
 
 // router matches labels against the labelled out-edges of one condition. It is part of the plan and immutable.
 type router struct {
-	labels   []string         // the distinct labels of the out-edges, in order of declaration; the id of a label is its index
+	labels   []string         // the distinct labels of the out-edges, in order of declaration; a label's id is its index
 	byLabel  map[string]int32 // the label ids, for exact matches
 	aliases  map[string]bool  // the alias classes of this kind of node
 	fallback int32            // the id of "default", or -1
@@ -270,8 +270,8 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// The method `answer` renders the answer of a condition: `value` is the answer, `labels` are the labels in it, and `taken` are the branches that it
-// chose. The result is "" if the condition has no branches, or if the result would only repeat the labels of the branches that were chosen.
+// The method `answer` renders the answer of a condition: `value` is the answer, `labels` are the labels in it, and `taken` are the branches that the
+// condition takes. The result is "" if the condition has no branches, or if the result would be the same as the labels of the taken branches.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""
@@ -286,7 +286,7 @@ func (r *router) answer(value any, labels []string, taken []int32) string {
 	}
 }
 
-// answerText renders the labels of an answer or, if it has no label, its value.
+// answerText renders the labels of an answer. If the answer has no labels, answerText renders its value.
 func answerText(value any, labels []string) string {
 	if len(labels) == 0 {
 		if isNull(value) {
@@ -306,9 +306,9 @@ func (r *router) names(ids []int32) string {
 	return strings.Join(list, ", ")
 }
 
-// route returns the ids of the out-edges' labels that match the given labels. If no out-edge has a given label, this label matches the
-// labels of its alias class. If nothing matches, route returns the id of the label "default", if there is one. matched reports whether
-// there is a match or a default; for a condition without labelled edges it is true.
+// route returns the ids of the out-edges' labels that match the given labels. If no out-edge has a given label, this label matches the labels of its
+// alias class. If nothing matches, route returns the id of the label "default", if there is one. matched is true if route returns an id, and also if
+// the condition has no labelled edges.
 func (r *router) route(labels []string) (taken []int32, matched bool) {
 	if len(r.labels) == 0 {
 		return nil, true
@@ -348,7 +348,7 @@ func (r *router) route(labels []string) (taken []int32, matched bool) {
 // unusedAnswer is the warning about a condition whose answer has no effect.
 type unusedAnswer struct{}
 
-// Error describes how the answer could be used.
+// Error says that nothing uses the answer, and names the ways to use it.
 func (unusedAnswer) Error() string {
 	return "nothing uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 }
@@ -356,10 +356,10 @@ func (unusedAnswer) Error() string {
 // Is reports whether target is [ErrNoMatch].
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
-// checkAnswers warns of a condition, or a gate with declared choices, that has successors although its answer has no effect. An out-edge uses the
-// answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. If a later node has a Go
-// function as its guard or test, this function may look at the answer, so there is no warning. An edge into the end node does not make the end
-// node a successor here, since the end node sees all results.
+// checkAnswers warns about a condition that has successors, but whose answer has no effect. A gate with declared choices counts as a condition. An
+// out-edge uses the answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. If a later
+// node has a Go function as its guard or test, this function may look at the answer, so there is no warning. The end node does not count as a
+// successor, since it sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -390,8 +390,8 @@ func (c *compiler) checkAnswers() {
 	}
 }
 
-// The method `answers` reports whether the output of the node is only the label of a branch. A node that declares Outputs computes a
-// value, and so does a node of the host's own kind with a TestExpr.
+// The method `answers` reports whether the output of the node is nothing but the label of a branch. A node that declares Outputs computes a value,
+// and so does a node of the host's own kind with a TestExpr.
 func (n *node) answers() bool {
 	switch {
 	case len(n.Outputs) > 0 || n.composite():
@@ -403,7 +403,7 @@ func (n *node) answers() bool {
 }
 
 // seenByFunctions reports, for each node, whether a guard or test of a later node may look at the node. A Go function may look at any ancestor of
-// its node, and so may a text that does not list the nodes that it names.
+// its node. A text without a [checker] may do so, too, because nothing lists the nodes that the text names.
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))
@@ -413,7 +413,7 @@ func (c *compiler) seenByFunctions() []bool {
 	return seen
 }
 
-// The method `looks` reports whether the node has a guard or a test that may look at all nodes before it.
+// The method `looks` reports whether the node has a guard or a test that may look at any ancestor of the node.
 func (c *compiler) looks(r machine.Ref) bool {
 	i := c.p.decl[r]
 	n, l := c.g.nodes[i], c.lowered[i]
@@ -423,7 +423,8 @@ func (c *compiler) looks(r machine.Ref) bool {
 	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
 }
 
-// isAnswerOfLoop reports whether a warning about an unused answer is wrong because the enclosing loop has a test that uses or may use the answer.
+// isAnswerOfLoop reports whether a warning about an unused answer is wrong. It is wrong if the test of the loop around the node uses, or may use,
+// the answer.
 func (c *compiler) isAnswerOfLoop(warning error) bool {
 	p, ok := warning.(*Problem)
 	if !ok || !errors.Is(p.Err, unusedAnswer{}) {
@@ -448,16 +449,17 @@ type evaluator = interface {
 
 // Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and several runs may evaluate it at once.
 //
-// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check, and reports
-// its error for a condition, for the test of a loop and, if the graph has StrictGuards, for a guard. Without StrictGuards the error for a guard is
-// a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the expression can see,
-// and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not
-// call ancestor for this node. If it does not, Compile may warn that nothing uses the answer of the node. The function input returns nil for the
-// name of a root input that a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
+// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check, and reports the
+// error for the test of a condition or a loop, and for a guard if the graph has StrictGuards. Without StrictGuards, the error for a guard is a
+// warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the expression can see,
+// and an error that matches [ErrNotAncestor] for any other id. If an expression only asks whether a node exists, as with [View.Has], Check need not
+// call ancestor for this node. Without this call, Compile may warn that nothing uses the answer of the node. The function input returns nil for the
+// name of a root input that a run can have, and an error that matches [ErrUnknownInput] for any other name.
 type Expression interface {
 	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] determines whether the value lets the node run. The View
-	// belongs to the expression's node and shows only the node's ancestors. The context has the values of the run's context and a deadline of one
-	// second. It does not end with the run, since the guard of a cleanup node is evaluated while the run is being stopped.
+	// shows the ancestors of the expression's node; for the test of a loop, it shows the nodes of the loop's graph. The context has the values of
+	// the run's context and a deadline of one second. It does not end with the run, because the guard of a cleanup node may be evaluated while the
+	// run is being stopped.
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
@@ -466,8 +468,7 @@ type checker interface {
 	Check(ancestor, input func(name string) error) error
 }
 
-// evaluationTimeout bounds the evaluation of an expression, since an evaluation occupies a worker, and a stop of the run does not
-// interrupt it.
+// evaluationTimeout bounds the evaluation of an expression. An evaluation occupies a worker, and a stop of the run does not interrupt it.
 const evaluationTimeout = time.Second
 
 func evaluate(e Expression, v View) (any, error) {
@@ -477,7 +478,7 @@ func evaluate(e Expression, v View) (any, error) {
 }
 
 // Truthy reports whether a guard lets its node run if the guard's expression has the value v. It returns false for false, null, zero, the empty
-// string, empty collections and the string "false", because templates render false as this string.
+// string and empty collections. It also returns false for the string "false", because templates render false as this string.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -506,8 +507,8 @@ func Truthy(v any) bool {
 	return true
 }
 
-// lowered holds the functions and contracts into which the texts and schemas of a node were compiled. Runs use them instead of the texts and
-// schemas.
+// lowered holds what Compile has made from the texts and schemas of a node: functions, an expression and contracts. Runs use these instead of the
+// texts and schemas.
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
@@ -517,7 +518,7 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the checker of the text in a field. If warns is true, an error of the checker is only a warning.
+// fieldChecker is the checker of the text in a field. If `warns` is true, an error of the checker is only a warning.
 type fieldChecker struct {
 	field string
 	checker
@@ -531,8 +532,8 @@ func (l *lowered) look(field string, e Expression, warns bool) {
 	}
 }
 
-// checkTexts calls the checkers of guards and conditions, when the ancestors of the nodes are known. It skips a pruned plan, which may lack nodes
-// that the plan of another trigger has.
+// checkTexts calls the checkers of guards, conditions and tests of loops. The ancestors of the nodes must be known. checkTexts skips a pruned plan,
+// because this plan may lack nodes that the plan of another trigger has.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
 		return
@@ -549,8 +550,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// The method `noted` returns a function that records an id that a text names, and then calls `ancestor`. If the text is the test of a loop, its ids
-// are nodes of the loop's graph, and `loop` is the id of the loop. Otherwise `loop` is "".
+// The method `noted` returns a function for a checker. For each id that a text names, the function records the id and calls `ancestor`. If the text
+// is the test of a loop, the id belongs to a node of the loop's graph, and `loop` is the id of the loop. Otherwise `loop` is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -561,8 +562,8 @@ func (c *compiler) noted(loop string, ancestor func(id string) error) func(id st
 	}
 }
 
-// checkTextsBeside calls the checkers of guards and conditions of a graph that has other problems. If the nodes of the graph cannot be numbered,
-// their ancestors are unknown, and a text may name any node of the graph.
+// checkTextsBeside calls the checkers of a graph that has other problems. If the nodes of the graph cannot be numbered, their ancestors are unknown.
+// A text may then name any node of the graph, and checkTextsBeside calls no checker whose errors are only warnings.
 func (c *compiler) checkTextsBeside() {
 	if !c.broken {
 		c.number()
@@ -587,7 +588,7 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns a function for the checker of node r. The function returns an error for the id of a node that r cannot see.
+// ancestor returns a function for the checker of node r. The function returns an error if r cannot see the node with the given id.
 func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
@@ -645,14 +646,14 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				// A text may read the output of a failed ancestor. If this were an error, GuardAllow would let the guarded node run.
+				// `blind` allows a text to read the output of a failed ancestor. If this were an error, GuardAllow would let the node run.
 				v.blind = true
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
 		case err != nil && c.g.StrictGuards:
 			c.keep(err)
-		default: // the text has an error: the guard fails at each evaluation, and GuardErrors determines what follows
+		default: // the text has an error, so the guard fails at each evaluation; GuardErrors determines what follows
 			l.when = func(View) (bool, error) { return false, err }
 		}
 	}
@@ -677,7 +678,7 @@ func (c *compiler) lower(i int) {
 	c.lowered[int32(i)] = &l
 }
 
-// parse parses a text. If the graph has no evaluator, parse reports this as a problem and returns two nils.
+// parse parses a text. If the graph has no evaluator, parse records a problem and returns two nils.
 func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
 		c.ofNode(n.ID, field, "%w: it has a %s, the graph no Evaluator", ErrNoEvaluator, field)
@@ -695,9 +696,9 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy determines what happens to a node whose guard fails to decide. By default a node whose guard is a text runs, and a node whose guard
-// is a Go function fails, since a defect of the function must not let the node run. Under every policy the error of the guard is in the log, in
-// NodeResult.GuardErr and in Result.Warnings.
+// GuardPolicy determines what happens to a node if its guard returns an error or panics. By default, an error of a text lets the node run. An error
+// of a Go function fails the node by default, because a defect of the function must not let the node run. Under every policy the error is in the
+// log, in NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.

@@ -43,8 +43,8 @@ type schemaCompiler = interface {
 
 const phaseCount = event.PhaseOutput + 1
 
-// ContractError is the error of a node whose inputs or output violate its contract. The node's cause is [CauseContractInput] or
-// [CauseContractOutput]. The error for an answer that violates the Schema of a [Gate] unwraps to a ContractError with [event.PhaseOutput].
+// ContractError is the error of a node whose inputs or output violate a contract. The node's cause is [CauseContractInput] or [CauseContractOutput].
+// If an answer violates the Schema of a [Gate], the error unwraps to a ContractError with [event.PhaseOutput].
 type ContractError struct {
 	Phase      event.Phase
 	Violations []Violation
@@ -73,7 +73,7 @@ func isContract(schema any) bool {
 	return ok
 }
 
-// contract returns the Contract for a node's schema.
+// contract returns the Contract for a node's schema. If the schema cannot be compiled, it records a problem and returns nil.
 func (c *compiler) contract(n *node, field string, schema any) (contract Contract) {
 	if isNull(schema) {
 		return nil
@@ -98,14 +98,14 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 	return contract
 }
 
-// The inputs of a step are judged first by the contract and then by the moderator. Its output is judged first by the moderator and then by the
-// contract. Inputs are judged once, when the node has its slot and has not started. A node whose inputs are refused changes from ready to failed.
+// For the inputs of a step, the contract judges first, and the moderator second. For its output, the moderator judges first, and the contract
+// second. Inputs are judged once, when the node has its slot and has not started. A node whose inputs are refused changes from ready to failed.
 // Outputs, including the output of a fallback, are judged within the attempt.
 
 // moderator is the function given to [Moderate].
 type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
 
-// Flag returns the error with which a moderator refuses a value: see [Moderate].
+// Flag returns the error by which a moderator refuses a value: see [Moderate].
 func Flag(reasons ...string) error { return &flagError{reasons} }
 
 type flagError struct{ reasons []string }
@@ -132,7 +132,7 @@ func (e *ModerationError) Error() string {
 // Unwrap returns Err.
 func (e *ModerationError) Unwrap() error { return e.Err }
 
-// Moderation determines whether the run's moderator judges the inputs of a step, its output or both: see [Moderate].
+// Moderation determines what the run's moderator judges: the inputs of a step, its output, both or nothing. See [Moderate].
 type Moderation uint8
 
 // The values of Moderation.
@@ -161,12 +161,12 @@ func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
-// Moderate sets the run's moderator, which judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a Moderation
-// and the run has no moderator, the run does not start: the error matches [ErrNoModerator].
+// Moderate sets the run's moderator. The moderator judges the inputs and outputs that the Moderation fields of the nodes select. If a node has a
+// Moderation and the run has no moderator, the run does not start: the error matches [ErrNoModerator].
 //
-// The function check returns nil to accept a value, and [Flag] to refuse it. If it returns any other error or panics, the value is refused, too,
-// because it could not be judged. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step.
-// The function must not change the value. It gets the context of the attempt, which ends when the attempt times out, or the node or the run is
+// The function check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, also refuses the value, because check has
+// not judged it. In [event.PhaseInput] the value is the map of parameters. In [event.PhaseOutput] it is the result of the step. The function must
+// not change the value. The parameter ctx is the context of the attempt: it ends when the attempt times out, and when the node or the run is
 // stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
@@ -188,8 +188,8 @@ func (w *worker) admission() (refused attemptResult) {
 	return refused
 }
 
-// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. It runs as a part of the attempt, so a panic or a
-// Goexit of the contract or the moderator fails the node.
+// admit judges the inputs of a node that has its slot. If the inputs are accepted, admit starts the node. It runs as a part of the attempt, so a
+// panic or a Goexit of the contract or the moderator fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
 	if n := r.plan.node(step.ref); r.plan.contracts[step.ref][event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) {
@@ -202,7 +202,7 @@ func (w *worker) admit() attemptResult {
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
 		r.st.Unlock()
-		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // this error has no effect, because the stop or the timeout of the attempt decides the outcome
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // this error has no effect: the stop or the timeout decides the outcome of the attempt
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.Admitted(step.ref)
@@ -227,7 +227,7 @@ func (w *worker) judgeOutput(value any) (refused attemptResult) {
 	return refused
 }
 
-// inspect judges a value. It returns a result without an error if the value is accepted.
+// inspect judges a value. If the value is accepted, the result has no error.
 func (r *Run) inspect(step *Step, phase event.Phase, value any) (refused attemptResult) {
 	if phase == event.PhaseInput {
 		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
@@ -260,8 +260,8 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// The method `refused` logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the
-// attempt then ends with the timeout.
+// The method `refused` logs that a contract or the moderator has refused a value. If the attempt has timed out meanwhile, it logs nothing, because
+// the attempt then ends with the timeout.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {
@@ -281,7 +281,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 		return attemptResult{}
 	case refusal.Err == nil:
 		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
-	case step.ended() != nil: // the end of the attempt interrupted the moderator, so it has not refused the value
+	case step.ended() != nil: // the end of the attempt interrupted the moderator, so the moderator has not refused the value
 		return attemptResult{err: refusal, kind: CauseStepError}
 	}
 	return attemptResult{err: refusal, kind: CauseModeration}
@@ -299,7 +299,7 @@ func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractEr
 	return nil
 }
 
-// judgeAnswer checks an answer against the Schema of a gate. The error is a [*ContractError].
+// judgeAnswer checks an answer against the Schema of a gate. If the answer violates the Schema, the error is a [*ContractError].
 func (p *Plan) judgeAnswer(r machine.Ref, answer any) error {
 	contract := p.answerContracts[r]
 	if contract == nil {
@@ -311,7 +311,7 @@ func (p *Plan) judgeAnswer(r machine.Ref, answer any) error {
 	return nil
 }
 
-// refusalText returns the reason why an answer was refused. For a violated contract, it is the list of violations without the name of the phase.
+// refusalText returns the reason why an answer was refused. For a violated contract, the reason is the list of violations, without the phase.
 func refusalText(err error) string {
 	if violated, ok := err.(*ContractError); ok {
 		return violated.list()

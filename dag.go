@@ -19,45 +19,46 @@ import (
 const (
 	// KindEnd marks the end node, which runs exactly once, after all other nodes are terminal, regardless of their statuses.
 	KindEnd = "end"
-	// KindCondition marks a step whose output is the label of the branch to take. Node.Routes does the same for a step of
-	// another Kind.
+	// KindCondition marks a step whose output is the label of the branch to take. For a step of another Kind, set Node.Routes instead.
 	KindCondition = "condition"
-	// KindGate marks a node that waits for a signal. The signal's value is the node's output and the label of the
-	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is the label of a branch.
+	// KindGate marks a node that waits for a signal. The signal's value is the node's output, and selects the branch to take: see [Gate]. With a Do, a
+	// node of this kind is an ordinary step whose output is the label of the branch to take.
 	KindGate = "gate"
-	// KindTrigger marks a node that starts a run for an event from outside: see [Fire]. It completes at once.
+	// KindTrigger marks a node at which a run begins when an event arrives from outside: see [Fire]. A trigger completes at once.
 	KindTrigger = "trigger"
 )
 
 // Graph is a directed acyclic graph of steps: plain data that holds no run state. Build it with [Graph.Add] and
 // [Graph.Connect], in any order: an edge may name a node that is added later. The zero value is an empty graph.
 //
-// A Graph compiles itself when it is first executed, and keeps the [Plan] until it is changed. Several runs may use one Graph at once. Changing a
+// A Graph is compiled when it is first executed. It keeps its [Plan] until the Graph is changed. Several runs may use one Graph at once. Changing a
 // Graph while it is in use is a data race, as for a map. A Graph must not be copied, so a function that builds a Graph must return a *Graph.
 type Graph struct {
 	// Name identifies the workflow in events and errors.
 	Name string
-	// Defaults apply to the fields that nodes leave zero.
+	// Defaults are the values of fields that are zero in a node.
 	Defaults Defaults
 	// Inputs declares the root inputs of a run of this graph. If Inputs is set, a run with an undeclared input, or without a required input, is
-	// refused with an [*InputError]. Compile reports a composite whose parameters differ from the inputs of its graph. If Inputs is empty, a run
-	// accepts any inputs. But only a declared input is bound to the port of the same name, so without Inputs a required port needs another
-	// source.
+	// refused with an [*InputError]. For a composite whose Sub has Inputs, Compile reports parameters that are not inputs of the Sub, and required
+	// inputs that nothing provides. If Inputs is empty, a run accepts any inputs. But Compile does not know the names of these inputs, so it reports a
+	// required port that has no other source.
 	Inputs []Input
 	// Groups declares the groups that nodes may name.
 	Groups []Group
-	// Evaluator parses the guards and conditions that are texts: a graph with a WhenExpr or a TestExpr needs an Evaluator. Compile calls Parse
-	// once for each text. The error of Parse says what is wrong with the text. The module kahn/expression provides an Evaluator.
+	// Evaluator parses the texts of a graph: WhenExpr, TestExpr, and the UntilExpr of a [Loop]. A graph with one of these texts needs an Evaluator. If
+	// the Sub of a composite has none, the Evaluator of the enclosing graph applies. Compile calls Parse once for each text. The error of Parse says
+	// what is wrong with the text. The module kahn/expression provides an Evaluator.
 	Evaluator interface {
 		Parse(text string) (Expression, error)
 	}
-	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, a guard that cannot be parsed fails when it is
-	// evaluated, and GuardErrors applies. If an [Expression] has a method Check, Compile also checks that a WhenExpr names only declared inputs and
-	// ancestors. A wrong name is a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards in new graphs.
+	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, a guard that cannot be parsed fails when it
+	// is evaluated, and GuardErrors applies. If the [Expression] of a WhenExpr has a method Check, Compile calls it to find names of undeclared
+	// inputs, and of nodes that are not ancestors. A wrong name is a problem with StrictGuards, and a warning without StrictGuards. Set StrictGuards
+	// in new graphs.
 	StrictGuards bool
-	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
-	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. The error of Schemas.Compile says what is wrong with the schema. The module
-	// kahn/schema compiles JSON Schema.
+	// Schemas compiles schemas into contracts. A graph needs Schemas if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
+	// [Contract]. If the Sub of a composite has none, the Schemas of the enclosing graph apply. Graph.Compile calls Schemas.Compile once for each
+	// schema. The error of Schemas.Compile says what is wrong with the schema. The module kahn/schema compiles JSON Schema.
 	Schemas interface {
 		Compile(schema any) (Contract, error)
 	}
@@ -66,7 +67,7 @@ type Graph struct {
 	space  []node  // memory for the next nodes
 	edges  []link  // all edges, in declaration order; values are delivered in this order
 	merges map[string]func([]Contribution) (any, error)
-	strays []stray // edges in a Node.In whose To is another node: Compile reports them
+	strays []stray // edges in a Node.In that lead to another node: Compile reports them
 
 	version uint64 // counts changes
 
@@ -97,12 +98,12 @@ type Defaults struct {
 	OnUpstreamFailure machine.UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
-	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. Set [NoTimeout] on a node whose attempts must
-	// not be bounded.
+	// Timeout bounds each attempt of a step. In a map of steps, it bounds each attempt of an item. It does not apply to other composites, or to
+	// conditions with a test. Set [NoTimeout] on a node whose attempts must not be bounded.
 	Timeout time.Duration
 }
 
-// NoTimeout is the Timeout of a node whose attempts are not bounded, even if the graph's Defaults have a Timeout.
+// NoTimeout, as the Timeout of a node, means that the node's attempts are not bounded, even if the graph's Defaults have a Timeout.
 const NoTimeout time.Duration = -1
 
 // Input declares a root input of a graph.
@@ -118,24 +119,24 @@ type Input struct {
 // Group is a set of nodes that share a limit or a rate, or that stop when one of them fails.
 type Group struct {
 	Name string
-	// Limit bounds the number of members that run at the same time in one run; [Shared].Groups bounds them over several runs. Zero means no limit.
+	// Limit bounds how many members run at the same time in one run. [Shared].Groups sets a common limit for several runs. Zero means no limit.
 	Limit int
 	// Rate bounds how often attempts of members start in one run. The zero value means no bound.
 	Rate Rate
-	// When a member fails permanently, CancelOnFailure aborts the unfinished members, including members in sub-graphs, with the cause
-	// sibling_failure. A composite that contains the failed node is not stopped. While this composite may be retried, the failure stops only the
-	// members inside it. If a map is a member, its items are not members.
+	// When a member without ContinueOnFail fails permanently, CancelOnFailure aborts the unfinished members, including members in sub-graphs. Their
+	// cause is sibling_failure. CancelOnFailure stops neither cleanup nodes nor a composite that contains the failed node. As long as this composite
+	// may be attempted again, the failure stops only the members inside it. If a map is a member, its items are not members.
 	CancelOnFailure bool
 }
 
 // Node is one step of a graph. Only ID is required.
 type Node struct {
-	// ID identifies the node in its graph. Every non-empty string is valid, except that it must not end with #undo or contain #try, which are parts of
-	// keys in a store.
+	// ID identifies the node in its graph. It must not be empty. It must not end with #undo or contain #try, since a store uses these marks in its
+	// keys. If "S" is a composite of the graph, no ID may begin with "S/", "S[" or "S#", since the paths of nodes inside S begin in this way.
 	ID string
 	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition], [KindGate] and [KindTrigger] have a meaning for kahn.
 	Kind string
-	// Label is a name for people. It is the key of the node's value in a json_object merge.
+	// Label is a name for people. [MergeObject] uses it as the key of the node's value.
 	Label string
 	// Config is the host's own configuration of the step. kahn passes it on unchanged.
 	Config any
@@ -149,29 +150,29 @@ type Node struct {
 
 	// Do performs the step instead of the run's step function.
 	Do StepFunc
-	// Test makes the node a condition, which the engine evaluates itself. Test returns the label of the branch to take, or a value with a method
-	// BranchLabels() []string that names branches; a value without a label takes the default branch. Test may look at the statuses, errors and
-	// outputs of the node's ancestors, including failed ones, so the join rule defaults to [Boundary]. [If] and [Switch] set Test.
+	// Test makes the node a condition, which the engine evaluates itself. Test returns the label of the branch to take. To take several branches, it
+	// returns a value with a method BranchLabels() []string. A value without a label takes the branch "default". Test may look at the statuses, errors
+	// and outputs of all ancestors of the node, including failed ancestors, so the join rule defaults to [Boundary]. [If] and [Switch] set Test.
 	Test func(View) (any, error)
-	// TestExpr is a Test as a text, parsed by the graph's Evaluator. Compile reports a text that cannot be parsed.
+	// TestExpr is a Test as a text, which the graph's Evaluator parses. Compile reports a text that cannot be parsed.
 	TestExpr string
 	// Sub makes the node a sub-graph: a nested run performs Sub, with the node's parameters as its root inputs.
 	//
-	// The node completes when the nested run completes. Its output is the output of Sub's end node, otherwise of Sub's only leaf, otherwise a map
-	// of the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. The node fails with [CauseSubrun] when the nested run
-	// fails. A retry begins a new nested run. The nested run has the options and the limits of the outer run. Its nodes take slots, and this node takes
-	// none. The default retry policies do not apply to this node; its own Retry applies. With Map or Loop, Sub is performed for each item or iteration.
+	// The node completes when the nested run completes. Its output is the output of Sub's end node. Without an end node, it is the output of Sub's
+	// only leaf. If Sub has several leaves, the output maps the id of each completed leaf to the leaf's output. The node is skipped if every node of
+	// Sub was skipped. The node fails with [CauseSubrun] when the nested run fails. A retry begins a new nested run. The nested run has the options
+	// and the limits of the outer run. The nodes of the nested run take slots; this node itself takes none. This node has no default retry policy: it
+	// is retried only if its own Retry is set. With Map or Loop, Sub is performed for each item or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
 	// Loop performs Sub repeatedly.
 	Loop *Loop
-	// Routes marks a step whose output is the label of the branch to take, or a value that names several branches, as
-	// for Test.
+	// Routes marks a step whose output selects the branches to take, like the result of a Test.
 	Routes bool
 	// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
-	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among them. If
+	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge whose Label is not a choice. If
 	// every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise a choice that is
 	// one of these words also allows its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set
 	// Gate.Choices instead.
@@ -201,55 +202,57 @@ type Node struct {
 	SkipMode machine.SkipMode
 	// OnUpstreamFailure determines what happens when the join can no longer be satisfied because of a failure upstream. Default: [UpstreamAbort].
 	OnUpstreamFailure machine.UpstreamPolicy
-	// Default is the value that a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge
-	// itself has no Default. If Node.Default is nil, too, the value is the empty string.
+	// Default is the value that a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge itself has no Default. If both are
+	// nil, the value is the empty string.
 	Default any
-	// Handling determines whether this node handles the failures that reach it when it runs, or only observes them. By default the end
-	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
+	// Handling determines whether this node, when it runs, handles the failures that reach it or only observes them. By default the end node, cleanup
+	// nodes and nodes with the rule AllDone or AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each path
-	// from it leads to a node whose join is already decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded. A
-	// node that was stopped in this way does not make the run fail.
+	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each of
+	// its successors has a decided join or is itself no longer needed. Waiting nodes are skipped and running nodes are cancelled, with the cause
+	// superseded. These stops do not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has started the node. By default the node continues.
 	CancelOnLateFailure bool
 
 	// If the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
 	ContinueOnFail bool
-	// Fallback produces the output when the step fails permanently. OverallTimeout also bounds Fallback. Fallback is not called for a node that was
-	// stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure, and
-	// errors.Is and errors.As match both errors. However, the cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if
-	// OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, also fails the node.
+	// Fallback produces the output when the step fails permanently. OverallTimeout also bounds Fallback. Fallback is not called if the node was
+	// stopped, if its inputs were refused, if OverallTimeout has passed, or if the step called runtime.Goexit. If Fallback fails, the node fails with
+	// the cause of the step's failure, and errors.Is and errors.As match both errors. However, the cause is CauseGoexit if Fallback calls
+	// runtime.Goexit, and CauseTimeout if OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, also
+	// fails the node.
 	Fallback func(ctx context.Context, err error) (any, error)
 	// Cleanup makes the node run when all its predecessors are terminal, even while the run is being stopped. A stop of the run does not end the context
 	// of the node's step.
 	Cleanup bool
-	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets
-	// the node's Step, with the inputs of the node; [Step.Compensated] returns the output. For a map it undoes the items, one by one. If a
-	// composite has its own Compensate, the nodes inside are not undone.
+	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets a Step
+	// with the inputs of the node, and [Step.Compensated] returns the node's output. For a map, it is called for each item instead. If a composite has
+	// its own Compensate, the nodes inside are not undone.
 	Compensate func(ctx context.Context, s *Step) error
-	// CompensateBy makes the run's step function undo the node, instead of Compensate.
+	// CompensateBy replaces Compensate: the run's step function undoes the node.
 	CompensateBy *CompensateBy
-	// CompensateRetry is the retry policy of Compensate. A MaxAttempts of zero means 10.
+	// CompensateRetry is the retry policy of Compensate or CompensateBy. A MaxAttempts of zero means 10.
 	CompensateRetry Retry
-	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
+	// CompensateTimeout bounds each attempt to undo the node. Zero means no bound.
 	CompensateTimeout time.Duration
-	// Critical stops the whole run when this node fails: unfinished nodes are aborted. In a sub-graph or a loop, Critical stops the nested run;
-	// see [AbortRun].
+	// Critical stops the whole run when this node fails: unfinished nodes are aborted. In the graph of a composite, Critical stops only the nested
+	// run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A run with a
-	// [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph or a loop, Memo is
-	// the version of all nodes inside; for a map, it is the version of each item. If Memo is empty, every run calls the step.
+	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, the node's Config and the node's inputs. If
+	// the run has the option [Memo], and the node had the same version and inputs in an earlier run, the node takes its output from that run. If the
+	// run lacks this option, its Result has a warning. For a sub-graph or a loop, Memo is the version of all code inside. For a map, it is the version
+	// of the code that performs an item. If Memo is empty, every run calls the step.
 	Memo string
-	// MemoName replaces the node's path in the key under which a [Memo] keeps the node's output. So nodes with the same MemoName, Memo
-	// and inputs share outputs, even in different graphs, and a renamed or moved node finds its earlier outputs.
+	// MemoName replaces the node's path in the key under which a [Memo] keeps the node's output. So nodes with the same MemoName, Memo, Kind and
+	// inputs share outputs, even in different graphs. A renamed or moved node finds its earlier outputs.
 	MemoName string
-	// MemoKey returns a text that contains everything on which the node's output depends. The key of the output consists of this text, Memo, and
-	// MemoName or the path. Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like
-	// a step, and its result must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log
-	// contains the error.
+	// MemoKey returns a text that contains everything on which the node's output depends. The key of the output consists of this text, Memo, the
+	// contents of Files, and MemoName or the path. Without MemoKey the key contains the inputs instead of this text, see [Memo]. MemoKey is called
+	// before each attempt. Its result must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the
+	// node's log contains the error.
 	MemoKey func(s *Step) (string, error)
 	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, even with a MemoKey. Each lookup
 	// of the output in a [Memo] reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
@@ -259,7 +262,7 @@ type Node struct {
 	// Default: one attempt.
 	Retry Retry
 	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults. If both are zero, attempts are not
-	// bounded.
+	// bounded, except by [CleanupTimeout].
 	Timeout time.Duration
 	// OverallTimeout bounds the node from its first start to its end, including the waits between attempts. Zero means no bound.
 	OverallTimeout time.Duration
@@ -269,20 +272,20 @@ type Node struct {
 
 	// Priority orders ready nodes that compete for slots: a node of higher priority begins first.
 	Priority int
-	// Estimate is the expected duration of the node. Among ready nodes of equal priority, the node whose longest remaining path takes the
-	// most time begins first. If no node of the graph has an Estimate, every node counts as one unit.
+	// Estimate is the expected duration of the node. Among ready nodes of equal priority, the node with the longest remaining path begins first. The
+	// length of a path is the sum of the Estimates on it. If no node of the graph has an Estimate, every node counts as one unit.
 	Estimate time.Duration
 
 	// Groups names the groups to which the node belongs.
 	Groups []string
-	// Key is the node's concurrency key. The run's KeyLimit bounds the number of nodes with the same key that run at the same time, and its
-	// KeyRate bounds how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
+	// Key is the node's concurrency key. The run's KeyLimit bounds how many nodes with the same key run at the same time, and its KeyRate bounds how
+	// often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
 	// KeyFrom names the value that is the node's concurrency key, instead of Key. It is the name of a parameter of the node or, if the node has no
-	// such parameter, the name of a root input. A path into the value may follow, as in "order.customer". In a map of steps, "item", "index" and
-	// paths into the item are possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails
-	// the node with [CauseContractInput]. A missing value fails the node, too. But if the name is an optional port or input, the node runs without
-	// a key. Compile reports a name for which there is no value.
+	// such parameter, the name of a root input. A path into the value may follow, as in "order.customer". In a map of steps, "item", "index" and paths
+	// into the item are possible, too. If the value is a text of at most 1,000 bytes, a number or a boolean, the key is this value as text. Any other
+	// value fails the node with [CauseContractInput]. If there is no value, and KeyFrom names an optional port or input, the node runs without a key.
+	// Otherwise a missing value fails the node, too. Compile reports a KeyFrom that names neither a parameter nor a possible root input.
 	KeyFrom string
 
 	// Ports declares the node's inputs. A node with ports is skipped when a required port has no value.
@@ -290,21 +293,21 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, if none of these edges names a strategy. It is [MergeLast] (the default), [MergeConcat],
 	// [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then reports
-	// an edge with a Key other than "output", these ports, and paths into these ports. If Outputs is empty, an edge may have any Key.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. The Key of an edge must
+	// then be "output", one of these ports, or a path into one of them: Compile reports any other Key. If Outputs is empty, an edge may have any Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
 
-	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas compiles into a
-	// Contract. The parameters are checked once, before the first attempt. If they violate the contract, the node fails with [CauseContractInput]
-	// and the step is not called.
+	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas compiles into a Contract.
+	// The parameters are checked once, before the first attempt. If they violate the contract, the node fails with [CauseContractInput], and the step
+	// is not called.
 	InputSchema any
 	// OutputSchema is the contract of the node's output. An output that violates the contract fails the attempt with [CauseContractOutput]. The
 	// node is retried if RetryOn lists this cause.
 	OutputSchema any
-	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. If the moderator refuses a
-	// value, the node fails with [CauseModeration] and is not retried.
+	// Moderation selects what the run's moderator judges: the node's inputs, its output or both. See [Moderate]. If the moderator refuses a value, the
+	// node fails with [CauseModeration] and is not retried.
 	Moderation Moderation
 }
 
@@ -325,10 +328,11 @@ type Port struct {
 
 // Edge makes node To follow node From, and determines which value To gets.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails, and
-// delivers its value, but does not make To run. If it did, the labels would have no effect. There is one exception. Suppose that an edge with a
-// Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or through
-// other nodes, the plain edge also makes To run. See the package documentation. [Plan.Edges] shows which plain edges deliver data only.
+// Suppose that To has the join rule [AllSucceeded] or [Boundary], and that other in-edges of To have a Label or wait for a failure. A plain edge
+// then delivers data only. It delays To, and delivers its value. Under [AllSucceeded] it also blocks To if From fails. But it does not make To run:
+// if it did, the labels would have no effect. There is one exception. Suppose that an edge from node X to To has a Label or waits for a failure. If
+// another label or outcome of X leads to the plain edge, directly or through other nodes, the plain edge also makes To run. See the package
+// documentation. [Plan.Edges] shows which plain edges deliver data only.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
@@ -338,21 +342,22 @@ type Edge struct {
 	// Causes restricts an [OnFailure] edge to failures of these kinds. If Causes is empty, the edge accepts any failure, even if From never
 	// ran because an earlier node failed. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
 	Causes []CauseKind
-	// Label restricts the edge to one branch of a condition. The branch "default" is taken if no other branch matches. An edge with a Label into
-	// the end node delivers its value only if its branch is taken. The end node runs in any case.
+	// Label restricts the edge to one branch of a condition. The branch "default" is taken if no other branch matches. If an edge into the end node
+	// has a Label, it delivers its value only if its branch is taken. The end node runs in any case.
 	Label string
-	// Key selects a port of From's output. Default: the port with the name Label if there is one, and otherwise "output". The Key "output"
-	// selects the whole value, unless the output has a port of that name. If the output has no port named Key, Key is a path, as in "user.name".
-	// The path leads into maps with string keys and into exported fields of structs, by their JSON or Go names. If From declares Outputs, Key
-	// must be one of them or a path into one of them.
+	// Key selects a port of From's output. Default: the port with the name Label if there is one, and otherwise "output". The Key "output" selects the
+	// whole value, unless the output has a port of that name. If the output has no port named Key, Key is a path, as in "user.name". The path leads
+	// into maps with string keys and into exported fields of structs, by their JSON or Go names. If From declares Outputs, Key must be "output", one
+	// of the Outputs, or a path into one of them.
 	Key string
-	// Param names the parameter of To that gets the value. Without Param, To finds the value only under From's id.
+	// Param names the parameter of To that gets the value. Without Param, the value is not a parameter: To gets it by From's id, see [Upstream].
 	Param string
 	// Merge is the strategy for the edges that share Param. Edges that share a Param must not name different strategies.
 	Merge string
 	// DataOnly makes the edge deliver a value and delay To until From has ended. The edge does not decide whether To runs.
 	DataOnly bool
-	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. If it is nil, the edge delivers the Default of node To.
+	// Default is the value that the edge delivers under [UpstreamSubstitute] if From did not complete. If it is nil, the edge delivers the Default of
+	// node To.
 	Default any
 }
 
@@ -379,7 +384,7 @@ func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
-// stray is an edge of Node.In whose To names another node.
+// stray is an edge that the In of a node contains, although the edge leads to another node.
 type stray struct {
 	node string
 	edge Edge
@@ -437,8 +442,8 @@ func countTerms(edges []Edge) (n int) {
 	return n
 }
 
-// reserve makes room for n more elements. If the capacity of the slice is too small, it at least doubles, so that building a graph node by node
-// takes linear time.
+// reserve makes room for n more elements. If the capacity of the slice is too small, reserve makes room for at least len(s) more elements, so that
+// building a graph node by node takes linear time.
 func reserve[T any](s []T, n int) []T {
 	if cap(s)-len(s) < n {
 		s = slices.Grow(s, max(n, len(s)))
@@ -446,8 +451,8 @@ func reserve[T any](s []T, n int) []T {
 	return s
 }
 
-// Add appends nodes and their edges: for each node, first the edges of its After, then the edges of its In. Compile
-// validates them. Add keeps the slices and maps of a node and does not copy them: do not change them afterwards.
+// Add appends nodes and their edges: for each node, first the edges of its After, then the edges of its In. Add validates nothing: Compile does.
+// Add keeps the slices and maps of a node and does not copy them: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
 	edges, with := 0, 0
@@ -490,9 +495,9 @@ func (g *Graph) Connect(edges ...Edge) *Graph {
 	return g
 }
 
-// RegisterMerge registers fn as the merge strategy with the given name, for edges that share a parameter. fn is called with the delivered values,
-// at least one, in the order in which the edges were declared. An error or a panic of fn fails the node with [CauseMergeError]. Compile reports a
-// nil fn, and a name that is already used.
+// RegisterMerge registers fn as the merge strategy with the given name, for edges that share a parameter. fn gets at least one delivered value. The
+// order of the values is the order in which their edges were declared. An error or a panic of fn fails the node with [CauseMergeError]. Compile
+// reports a nil fn, and a name that is already used.
 func (g *Graph) RegisterMerge(name string, fn func([]Contribution) (any, error)) *Graph {
 	g.changed()
 	if g.merges == nil {
@@ -541,13 +546,12 @@ func (g *Graph) changed() {
 	}
 }
 
-// Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling
-// Compile again costs nothing.
+// Compile validates the graph and prepares it for execution. The graph keeps its Plan until it changes, so calling Compile again costs little.
 //
-// Compile reports all problems at once, in a [*GraphError]. errors.Is and errors.As find each of these problems. The problems match
-// [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd],
-// [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or
-// [ErrBadSchema].
+// The error of Compile is a [*GraphError] with all problems that Compile has found. Some problems hide others: Compile reports the others when the
+// first problems are solved. errors.Is and errors.As find each problem. The problems match [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode],
+// [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput],
+// [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -555,7 +559,7 @@ func (g *Graph) Compile() (*Plan, error) {
 		return g.plan, g.err
 	}
 	p, subs, err := g.compileUnlocked()
-	if g.current() { // another goroutine has compiled the graph meanwhile, and all callers get one plan
+	if g.current() { // another goroutine has compiled the graph meanwhile, and all callers get the same plan
 		return g.plan, g.err
 	}
 	g.plan, g.subs, g.err, g.fresh = p, subs, err, true
@@ -611,8 +615,8 @@ func sameDefaults(a, b Defaults) bool {
 		a.Retry.equal(b.Retry)
 }
 
-// InputError reports root inputs of a run that differ from the inputs that its graph declares, see Graph.Inputs. It matches
-// [ErrUnknownInput] if Unknown is not empty, and [ErrMissingInput] if Missing is not empty.
+// InputError reports that the root inputs of a run are not the inputs that the graph declares: see Graph.Inputs. It matches [ErrUnknownInput] if
+// Unknown is not empty, and [ErrMissingInput] if Missing is not empty.
 type InputError struct {
 	Unknown  []string // inputs that were given but are not declared, sorted
 	Missing  []string // inputs that were not given, are not Optional and have no Default, in the order of declaration
@@ -638,7 +642,7 @@ func (e *InputError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Is reports whether target is [ErrUnknownInput] and a name is unknown, or [ErrMissingInput] and a name is missing.
+// Is returns true for [ErrUnknownInput] if Unknown is not empty, and for [ErrMissingInput] if Missing is not empty.
 func (e *InputError) Is(target error) bool {
 	return target == ErrUnknownInput && len(e.Unknown) > 0 || target == ErrMissingInput && len(e.Missing) > 0
 }
@@ -726,8 +730,8 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map with neither ports nor
-// in-edges gets the root inputs, so root inputs are then sources, too.
+// checkOver reports a map if its Over names a parameter that no edge, static value or port provides. A map with neither ports nor in-edges gets the
+// root inputs of its run, so a root input may also provide the parameter of this map.
 func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {
@@ -770,7 +774,8 @@ func (c *compiler) checkKey(n *node, bad report) {
 	}
 }
 
-// bindKeys finds the parameter or, if there is none, the root input that each KeyFrom names. It warns of a Key that looks like a template.
+// bindKeys finds, for each KeyFrom, the parameter with this name or, if there is none, the root input. It warns of a Key that looks like a
+// template.
 func (c *compiler) bindKeys() {
 	p := c.p
 	for _, r := range p.declared {
@@ -829,7 +834,7 @@ func nameless(id string) string {
 	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
 }
 
-// givenTo returns the names of the node's parameters that edges, static values and ports provide.
+// givenTo returns the names of the parameters that edges, static values and ports provide to a node.
 func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	p, n := c.p, c.p.node(r)
 	given := map[string]bool{}
@@ -847,8 +852,8 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	return given
 }
 
-// checkInputsOf compares a composite's parameters, which become the inputs of its nested runs, with the inputs that its graph declares. A
-// composite with neither in-edges nor ports passes the inputs of its own run to its nested runs.
+// checkInputsOf compares the parameters of a composite with the inputs that the composite's graph declares, since the parameters become the inputs
+// of the nested runs. A composite with neither in-edges nor ports passes the inputs of its own run to its nested runs.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return

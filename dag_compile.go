@@ -14,9 +14,10 @@ import (
 
 const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are int32
 
-// compile turns a graph into a plan, or reports all problems. Its time is linear in the nodes and edges, except for one sort. Each step needs the
-// results of earlier steps. First come the ids, then the edges between them, then the tiers, by which the nodes are numbered, and then everything
-// that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found problems.
+// compile turns a graph into a plan, or reports problems. Its time is linear in the nodes and edges, apart from sorting. Each step needs the
+// results of earlier steps. First come the ids of the nodes, then the edges, and then the tiers. The tiers determine the numbers of the nodes, and
+// the remaining steps use these numbers as indices. If the steps before checkChoices find problems, the only remaining checks are the checks of
+// choices, texts and groups.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	return n.compiler(g, outer).compile()
 }
@@ -28,14 +29,16 @@ func (p *Plan) compileInside(g *Graph) (*Plan, error) {
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node that represents an item of a map. The graph has the inputs of the map.
+// compileItem compiles a graph whose only node represents an item of a map. It does not check the inputs of the item's Sub, since checkInputsOf
+// checks them for the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := n.compiler(g, outer)
 	c.isItem = true
 	return c.compile()
 }
 
-// compilePruned compiles the part of a valid graph to which a trigger leads. It does not report edges to pruned nodes.
+// compilePruned compiles the part of a valid graph that runs when a trigger fires. It does not report what a node lacks because predecessors were
+// pruned.
 func (n *nesting) compilePruned(g *Graph) (*Plan, *problems) {
 	c := n.compiler(g, nil)
 	c.isPruned = true
@@ -108,7 +111,7 @@ type compiler struct {
 	subs   map[int32]*Plan // by declaration index: the plan of a composite; nil for a graph that does not compile
 	isItem bool            // whether the graph represents an item of a map
 
-	isPruned bool // whether the graph is pruned: it is only a part of another graph, and a trigger leads to this part
+	isPruned bool // whether the graph is the part of another graph that runs when a trigger fires
 	broken   bool // whether the graph has a problem, such as a cycle or a duplicate id, that makes it impossible to number the nodes
 
 	names  []string         // by declaration index: the ids of the nodes
@@ -132,7 +135,7 @@ type compiler struct {
 	inputIndex map[string]int
 }
 
-// traits record what occurs in the graph, so that later steps skip searches that would find nothing.
+// traits record what occurs in the graph. So later steps need not search for things that do not occur.
 type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
@@ -223,7 +226,7 @@ func (c *compiler) resolveEdges() {
 		e := &c.g.edges[i]
 		from, okFrom := c.find(e.from)
 		to, okTo := last, true
-		if to < 0 || c.names[to] != e.to { // the target is often the target of the previous edge
+		if to < 0 || c.names[to] != e.to { // successive edges often have the same target
 			to, okTo = c.find(e.to)
 		}
 		if !okFrom || !okTo || from == to || from == c.end {
@@ -279,7 +282,7 @@ func (c *compiler) leaveOut(i int) {
 	}
 }
 
-// declaredEdge returns the index in c.g.edges for the index e in c.edges.
+// declaredEdge returns the index in c.g.edges of edge e of c.edges.
 func (c *compiler) declaredEdge(e int32) int {
 	if c.origin == nil {
 		return int(e)
@@ -353,8 +356,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	case OnAlways:
 		r.Flags |= machine.EdgeAlways
 	}
-	// A label on an edge into the end node names a branch, as on any other edge. But the label is ignored if the source is a plain step, whose
-	// output is not a label, or if the edge does not wait for success.
+	// A label on an edge into the end node names a branch, as on any other edge. But the label is ignored if the output of the source is not a label,
+	// if the edge is data-only, or if the edge does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
 		r.Flags |= machine.EdgeLabelled
 	}
@@ -544,7 +547,7 @@ func (c *compiler) levels() {
 	}
 }
 
-// checkGate validates the fields that only a gate has.
+// checkGate validates the field Gate of a node, and reports fields that a gate must not have.
 func (c *compiler) checkGate(n *node, bad report) {
 	switch {
 	case !isGate(n):
@@ -614,7 +617,7 @@ func (c *compiler) checkCompensation(i int, bad report) {
 	}
 }
 
-// schedule orders the nodes by priority and the longest remaining path.
+// schedule orders the nodes by priority. Nodes of equal priority are ordered by their longest remaining paths.
 func (c *compiler) schedule() {
 	var priorities []int
 	if c.has.priority {
@@ -631,7 +634,8 @@ func (c *compiler) schedule() {
 	}, priorities)
 }
 
-// Problem is a problem in a [GraphError], or a warning of a plan, with its place in the graph. Its Unwrap returns Err, such as [ErrBadJoin].
+// Problem is a problem in a [GraphError], or a warning of a plan, with its place in the graph. It unwraps to Err, which matches an error such as
+// [ErrBadJoin].
 type Problem struct {
 	// Graph is empty if the problem is in the outermost graph. For a problem in the Sub of a composite it is the path of the composite: ids
 	// joined by slashes.
@@ -655,10 +659,10 @@ type Problem struct {
 	Err error
 
 	owner string // the beginning of Error's text, such as `edge "x" -> "y": `, if the compiler found the problem
-	group string // for the warning that a group has no effect unless [Shared] bounds the group: the group's name
+	group string // the group's name, in the warning that a group has no effect unless [Shared] bounds it
 }
 
-// Error names the graph, if it is not the outermost graph, and the node or the edge.
+// Error names the node or the edge. If the graph is not the outermost graph, Error also names the graph.
 func (p *Problem) Error() string {
 	text := p.owner
 	switch {
@@ -716,7 +720,7 @@ func newProblem(format string, args ...any) *Problem {
 	return p
 }
 
-// problemOf returns a problem of a node, like newProblem.
+// problemOf is like newProblem, for a problem of a node.
 func problemOf(node, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	p.Node, p.Field, p.owner = node, field, "node "+quoteID(node)+": "
@@ -757,7 +761,8 @@ func (ps *problems) keep(err error) {
 	ps.list = append(ps.list, err)
 }
 
-// The method `inside` adds the problems in err, the error of the sub-graph of the node with this id. If err is nil, it adds nothing.
+// The method `inside` adds the problems in the sub-graph of a node. id is the id of the node, and err is the error from compiling the sub-graph, or
+// nil.
 func (ps *problems) inside(id string, err error) {
 	if sub, ok := err.(*GraphError); ok {
 		for _, p := range sub.Problems {

@@ -64,7 +64,7 @@ func (c *compiler) warnOfNode(n *node, r machine.Ref) {
 	}
 }
 
-// resolve fills the node's machine.NodeSpec from the node's fields and the graph's defaults.
+// resolve derives the machine.NodeSpec of a node from the node's fields and the graph's defaults.
 func (c *compiler) resolve(r machine.Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
 	f := machine.NodeSpec{Join: n.Join, Ports: len(n.Ports)}
@@ -142,7 +142,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	}
 }
 
-// The method `observes` reports whether, by default, a node with this join rule only observes failures.
+// The method `observes` reports whether the node, with this join rule, only observes failures by default, that is, if its Handling is not set.
 func (n *node) observes(join Join) bool {
 	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
@@ -202,7 +202,7 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports groups that a node names twice. For the outermost graph it also reports undeclared groups in the Groups of nodes at any depth. A
+// checkMembers reports groups that a node names twice. For the outermost graph it also reports undeclared groups that nodes at any depth name. A
 // group is undeclared if neither the node's graph nor an enclosing graph declares it.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
@@ -235,7 +235,8 @@ func (c *compiler) checkMembers() {
 
 // membership records that a node names a group.
 type membership struct {
-	// path leads to the composite around the node, from the graph passed to `undeclared`. It is empty if the node is in that graph itself.
+	// path is the path of the composite around the node, as seen from the graph that `undeclared` examines. It is empty if the node is in that graph
+	// itself.
 	path  string
 	g     *Graph // the node's graph
 	node  string
@@ -250,7 +251,7 @@ func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
 	}
-	known[g] = nil // ends the recursion for a graph that contains itself, which another check reports
+	known[g] = nil // ends the recursion if g contains itself; another check reports this problem
 	declared := make(map[string]bool, len(g.Groups))
 	for i := range g.Groups {
 		declared[g.Groups[i].Name] = true
@@ -377,8 +378,8 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 	return members[len(members)-1]
 }
 
-// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. When bindInputs
-// returns, the net lacks only two things: the method `schedule` adds the order in which ready nodes start, and the method `group` adds the groups.
+// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a source. When bindInputs returns,
+// the net is complete except for the order in which ready nodes start, and the groups. The methods `schedule` and `group` add these.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -562,7 +563,7 @@ func (n *node) ownStep() bool {
 // compiled once.
 type nesting struct {
 	within []*Graph              // the graphs that are being compiled: each is a sub-graph of the previous graph
-	plans  map[nestedKey]*Plan   // the plan is nil for a graph that does not compile; its problems have been reported
+	plans  map[nestedKey]*Plan   // the plans of sub-graphs; nil for a sub-graph whose problems have been reported
 	top    *force                // the settings of the outermost graph
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, without duplicates
 	seen   []compiledGraph
@@ -615,8 +616,8 @@ type force struct {
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings of graph g. outer contains the settings of the graph around g. inForce stores the settings in f. It returns f or, if an
-// earlier result has equal settings, that result.
+// inForce determines the settings of graph g, and stores them in f. outer contains the settings of the graph around g. If an earlier result has
+// equal settings, inForce returns that result, and otherwise f.
 func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -794,8 +795,9 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups finds the groups that the graphs of composites name but do not declare. For each such group it records these composites. For the
-// outermost graph, wrong reports whether this graph does not declare one of these groups either; checkMembers then reports that group as a problem.
+// nestGroups finds groups that the graph of a composite names but does not declare. For each of these groups it records the composites. The
+// outermost graph must declare these groups. If it lacks one of them, wrong is true, and checkMembers reports the group. For any other graph wrong
+// is false.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {
@@ -849,7 +851,7 @@ func (c *compiler) parseUntil(n *node) Expression {
 	return until
 }
 
-// checkUntil checks the text of a loop's Until, if its Expression is a checker. The text sees all nodes of the loop's graph.
+// checkUntil checks the text of a loop's Until, if the Expression of the text is a checker. The text may name all nodes of the loop's graph.
 func (c *compiler) checkUntil(r machine.Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {

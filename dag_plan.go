@@ -27,52 +27,53 @@ import (
 type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
-	names      []string       // by Ref: the ids, in a separate slice because they are needed more often than the nodes
-	nodes      []*node        // by Ref: the declarations with the defaults applied; a node that the defaults do not change is shared with the graph
-	terms      []*terms       // by edge; nil if no edge has any
+	names      []string       // by Ref: the ids, in a separate slice because code needs the ids more often than the nodes
+	nodes      []*node        // by Ref: the declarations with the defaults applied; the plan shares a node with the graph if no default changes it
+	terms      []*terms       // by edge; nil if no edge has terms
 	longest    int            // the length of the longest name
-	index      index.Table    // of names
+	index      index.Table    // finds a Ref by id
 	declared   []machine.Ref  // the Refs in order of declaration
-	decl       []int32        // by Ref: the index of declaration
-	routers    []*router      // a condition's router has the index net.Router
-	data       []*inputs      // by Ref: nil for a node without parameters; data is nil if no node has parameters
+	decl       []int32        // by Ref: the position in the order of declaration
+	routers    []*router      // the router of condition r is routers[net.Router(r)]
+	data       []*inputs      // by Ref: the sources of the parameters; nil for a node without parameters; data is nil if no node has parameters
 	inputs     []Input        // Graph.Inputs
 	merges     []string       // Graph.Merges
 	inputIndex map[string]int // by name
-	leaves     []machine.Ref  // nodes that only the end node follows
+	leaves     []machine.Ref  // nodes without successors; the end node counts neither as a successor nor as a leaf
 	end        machine.Ref    // the end node, or noRef
+	// stepless lists the nodes that need the step function of the run, and the composites that contain such nodes.
 	stepless   []machine.Ref
-	groups     []group          // the declared groups, followed by one for each key
+	groups     []group          // the declared groups, and also the inherited groups and the groups of keys
 	groupIndex map[string]int32 // declared and inherited groups, by name
 
-	// contracts holds, for each node with a contract, its contracts by phase.
+	// contracts holds the contracts of each node that has a contract, by phase.
 	contracts       map[machine.Ref][phaseCount]Contract
-	answerContracts map[machine.Ref]Contract // of gates with a Schema
+	answerContracts map[machine.Ref]Contract // for each gate with a Schema: the contract of the answer
 	moderated       []machine.Ref            // nodes with a Moderation
 
 	prunes   *prunes  // nil if there are no triggers
-	pruned   []string // the nodes that the trigger has pruned from this plan, in declaration order
+	pruned   []string // the ids of the nodes that Prune has left out of this plan, in declaration order
 	warnings []error
-	keyed    error  // the warning about the first node with a key, for a run without limits of keys; nil if no node has a key
-	memoized error  // the warning about the first node with a Memo, for a run without a Memo; nil if no node has a Memo
+	keyed    error  // the warning for a run that does not limit keys: it names the first node with a key; nil if no node has a key
+	memoized error  // the warning for a run without a Memo: it names the first node with a Memo; nil if no node has a Memo
 	whole    *Plan  // the plan from which this plan was pruned; nil if this plan is not pruned
-	force    *force // the settings that a graph inherits if a node expands into it
+	force    *force // the settings that a graph inherits if a node of this plan expands into the graph
 
 	composite  bool                  // some node is a composite
-	undoes     bool                  // whether some node, also in a composite, has a compensation
+	undoes     bool                  // some node of this plan, or of a plan inside it, has a compensation
 	slashed    []string              // the ids that contain a slash, sorted
 	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
-	items      map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
+	items      map[machine.Ref]*Plan // for each map: a plan of one node, which represents an item
 	loops      map[machine.Ref]func(View) (bool, error)
-	itemOf     string                    // in the plan of a map's items: the id of the map; index is then empty
+	itemOf     string                    // in the plan of a map's items: the id of the map; such a plan has no index
 	body       *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
 	keySources map[machine.Ref]keySource // the sources of the keys, for nodes with a KeyFrom
-	keys       []string                  // in the plan of a map's items: by Ref, the results of Map.Key; nil without a Map.Key
-	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil without a Map.Estimate
-	lacks      []string                  // groups that an enclosing graph must declare
-	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack the group, in order
+	keys       []string                  // in the plan of a map's items: by Ref, the keys from Map.Key or KeyFrom; nil if there are no such keys
+	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil if the map has no Map.Estimate
+	lacks      []string                  // groups that an enclosing graph must declare, since this graph or a graph inside it names them
+	naming     map[string][]machine.Ref  // by group: the composites whose graphs name the group and do not declare it, in order of their Refs
 
-	// Only the plan of a run in test mode has the following fields, see testMode.
+	// The following fields are set only in the plan of a run in test mode, see testMode.
 	tested  *Plan     // the plan of which this plan is a copy
 	doubles []*double // by Ref
 
@@ -86,7 +87,7 @@ type planBlock struct {
 	force force
 }
 
-// The type `shared` holds data that are computed on first use, once for a plan and all its copies.
+// The type `shared` holds data that a plan computes on first use. All copies of the plan share the data.
 type shared struct {
 	hashed  atomic.Pointer[hashes] // nil until the hashes are computed
 	hashing atomic.Int32           // the number of goroutines that compute the hashes
@@ -96,13 +97,13 @@ type shared struct {
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// byName contains the indices into params by name. It is nil for a node with few parameters, among which a linear search is fast enough.
+	// byName maps the name of a parameter to its index in params. It is nil if the node has few parameters: then a linear search is fast enough.
 	byName map[string]int
 }
 
 const manyParams = 16 // a node with more parameters has a map byName
 
-// inputsOf returns the sources of a node's parameters; nil for a node without parameters.
+// inputsOf returns the sources of a node's parameters, or nil for a node without parameters.
 func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	if p.data == nil {
 		return nil
@@ -110,7 +111,8 @@ func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	return p.data[r]
 }
 
-// param returns the parameter with this name if an edge delivers to it, and otherwise nil. steps is the number of parameters that it examined.
+// param returns the parameter with this name, or nil if no edge delivers to such a parameter. The result `steps` is the number of parameters that
+// the search examined.
 func (in *inputs) param(name string) (p *param, steps int) {
 	if in.byName != nil {
 		if i, ok := in.byName[name]; ok {
@@ -135,15 +137,15 @@ type param struct {
 	keys     []string                          // by edge: the key under MergeObject
 }
 
-// group is a Group, or a concurrency key, with its members.
+// group holds a Group or a concurrency key, and its members.
 type group struct {
 	Group
 	key       bool
-	inherited bool // whether an enclosing graph declares the group
+	inherited bool // whether an enclosing graph, and not this graph, declares the group
 	members   []machine.Ref
 }
 
-// isCompiled reports whether the plan was made by Compile.
+// isCompiled reports whether the plan is neither nil nor the zero Plan.
 func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
 // orEmpty returns the plan or, for a nil Plan, the plan of an empty graph.
@@ -180,7 +182,7 @@ func (p *Plan) find(id string) (machine.Ref, bool) {
 	return machine.Ref(r), ok
 }
 
-// Edge returns an edge by its number, which is its position in [Plan.Edges]. It panics if there is no such edge.
+// Edge returns the edge with number i. Edges are numbered from 0, in the order of [Plan.Edges]. Edge panics if no edge has the number i.
 func (p *Plan) Edge(i int32) Edge {
 	e := p.net.Edge(i)
 	return p.termsOf(i).edge(p.names[e.From], p.names[e.To])
@@ -223,13 +225,13 @@ func (p *Plan) Node(r machine.Ref) Node {
 	return n
 }
 
-// node returns the declaration of a node. The items of a map share one declaration, and differ in their names, keys and estimates.
+// node returns the declaration of a node. The items of a map share one declaration. They differ only in their names, keys and estimates.
 func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// The method `guard` returns the node's GuardPolicy. If the guard is a Go function, the default is GuardFail, since a defect of the function must not
-// let the node run.
+// The method `guard` returns the node's GuardPolicy. If the guard is a Go function, the default is GuardFail: a defect of the function must not
+// let the node run. Otherwise the default is GuardAllow.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -255,10 +257,10 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges in the order of their declaration, including the edges of Node.After and Node.In. Then it
 // yields the implicit edges into the end node.
 //
-// side is true for a side edge. A side edge delivers data only, because otherwise a label or a catch edge of its target would have no effect: see
-// [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false. But some of these edges make their
-// target run in one case only: all sources of the target's labelled and catch edges were skipped because their branches were not taken. The value of
-// side follows from the graph, so documents, hashes and snapshots do not contain it.
+// side is true for a side edge. A side edge delivers data only: if it could make its target run, the target's labelled edges and catch edges would
+// have no effect, see [Edge]. The join rules [AllSucceeded] and [Boundary] ignore side edges, and the other join rules count them. For every other
+// edge, side is false. Some of these edges make their target run in one case only: all sources of the target's labelled edges and catch edges were
+// skipped because their branches were not taken. Documents, hashes and snapshots do not contain the value of side, since it follows from the graph.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -295,8 +297,8 @@ func (p *Plan) Tiers() [][]string {
 	return tiers
 }
 
-// Ancestors returns, in declaration order, the ids of all nodes from which a path of edges of any kind leads to the node. For the end node these
-// are all other nodes. For an unknown id it returns nil. Ancestors takes time linear in the graph.
+// Ancestors returns the ids of all nodes from which a path leads to the node, in declaration order. A path may contain edges of any kind. For the
+// end node, Ancestors returns all other nodes. For an unknown id it returns nil. Ancestors takes time linear in the graph.
 func (p *Plan) Ancestors(id string) []string {
 	r, ok := p.Ref(id)
 	switch {
@@ -312,8 +314,8 @@ func (p *Plan) Ancestors(id string) []string {
 	})
 }
 
-// Descendants returns, in declaration order, the ids of all nodes to which a path leads from the node, including the end node. For an unknown id
-// it returns nil. It takes time linear in the graph.
+// Descendants returns the ids of all nodes to which a path leads from the node, in declaration order. The end node is a descendant of every other
+// node. For an unknown id, Descendants returns nil. It takes time linear in the graph.
 func (p *Plan) Descendants(id string) []string {
 	r, ok := p.Ref(id)
 	if !ok {
@@ -354,8 +356,8 @@ func (p *Plan) idsOf(in func(machine.Ref) bool) (ids []string) {
 	return ids
 }
 
-// CriticalPath returns the ids along the longest path by Estimate. If the last nodes of the path have no Estimate, it leaves them out. If no
-// node has an Estimate, the longest path is the path with the most nodes.
+// CriticalPath returns the ids of the nodes on the path with the largest sum of Estimates. The path ends with its last node that has an Estimate.
+// If no node has an Estimate, CriticalPath returns the path with the most nodes. The end node is never on the path.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.orEmpty().names {
@@ -377,8 +379,9 @@ func (p *Plan) CriticalPath() []string {
 	return path
 }
 
-// Portable returns an error that lists the functions and contracts in the graph's nodes, and the merge strategies that are registered in the graph. A
-// graph with functions or contracts cannot run outside this process. Portable returns nil for a graph that consists of data alone. Schemas are data, and so are the texts of guards and conditions.
+// Portable returns an error if the graph, or a graph inside it, contains Go code: a function or a [Contract] in a node, or a registered merge
+// strategy. Such a graph cannot run outside this process. The error lists all Go code. Portable returns nil if the graph consists of data alone.
+// Schemas are data, and so are guards and conditions that are texts.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
@@ -410,7 +413,7 @@ func (p *Plan) Portable() error {
 }
 
 // node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero. So the less common fields are
-// in nodeExtras, and all nodes without such fields share noExtras. After a node was added to a graph, nothing changes the node, since plans
+// in nodeExtras, and all nodes without such fields share noExtras. Once a node has been added to a graph, the node does not change, since plans
 // refer to it.
 type node struct {
 	ID, Kind, Label   string
@@ -436,7 +439,7 @@ type node struct {
 	*nodeExtras
 }
 
-// nodeExtras are the fields of a Node that few nodes have.
+// nodeExtras are the fields of a Node that few nodes set.
 type nodeExtras struct {
 	TestExpr, WhenExpr        string
 	Sub                       *Graph
@@ -458,16 +461,16 @@ type nodeExtras struct {
 	Merge                     string
 	Outputs                   []string
 	InputSchema, OutputSchema any
-	Undo                      *compensation // nil without one
+	Undo                      *compensation // nil if no field about compensation is set
 }
 
 // keySource is the source of a node's key: a parameter, a root input, or the item or the index of a map.
 type keySource struct {
-	name, path           string // path leads into the value with this name; "" means the whole value
+	name, path           string // path leads into the value of the source `name`; if path is "", the key is the whole value
 	root, item, optional bool
 }
 
-// compensation holds the fields of a Node about its compensation.
+// compensation holds the fields of a Node that are about compensation.
 type compensation struct {
 	do      func(ctx context.Context, s *Step) error
 	by      *CompensateBy
@@ -475,7 +478,7 @@ type compensation struct {
 	timeout time.Duration
 }
 
-// compensates reports whether a field about compensation is set.
+// compensates reports whether one of the fields about compensation is set.
 func (n *Node) compensates() bool {
 	return n.Compensate != nil || n.CompensateBy != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
 }
@@ -490,7 +493,7 @@ func (n *Node) compensation() *compensation {
 
 var noExtras nodeExtras
 
-// hasExtras reports whether a node has one of the less common fields.
+// hasExtras reports whether a node sets one of the fields in nodeExtras.
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
 		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || n.Files != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil || n.KeyFrom != "" ||
@@ -498,7 +501,7 @@ func (n *Node) hasExtras() bool {
 		n.compensates()
 }
 
-// The method `keep` stores the fields of a Node in n, which was zero before.
+// The method `keep` copies the fields of a Node into n, which must be zero.
 func (n *node) keep(from *Node) {
 	n.ID, n.Kind, n.Label, n.Config, n.Params = from.ID, from.Kind, from.Label, from.Config, from.Params
 	n.Do, n.Test, n.When, n.Timeout, n.Estimate, n.Priority, n.Key = from.Do, from.Test, from.When, from.Timeout, from.Estimate, from.Priority, from.Key
@@ -537,7 +540,8 @@ func (n *node) whole() Node {
 	return to
 }
 
-// The method `own` returns a copy of a node that belongs to the plan alone. The caller may change this copy.
+// The method `own` returns the plan's own copy of a node, which the caller may change. If the plan still shares the node with the graph, the method
+// first makes the copy.
 func (c *compiler) own(r machine.Ref) *node {
 	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
@@ -547,7 +551,7 @@ func (c *compiler) own(r machine.Ref) *node {
 	return *n
 }
 
-// setRetry replaces the Retry of a node. All nodes without extras that get the default Retry share one nodeExtras.
+// setRetry replaces the Retry of a node. If nodes have no extras and get the default Retry, all of them share one nodeExtras.
 func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n := c.own(r)
 	if isDefault && n.nodeExtras == &noExtras && c.defaulted != nil {
@@ -562,13 +566,13 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n.nodeExtras = &extras
 }
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, the
-// graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions,
-// which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
-// CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. It also does not
-// cover the Check and the Schema of a [Gate], and the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
+// Hash returns the hex SHA-256 by which snapshots identify the graph. It covers nodes, the graphs inside them, edges, defaults of inputs, joins,
+// policies, and configuration as far as it has a JSON form. Go functions cannot be compared, so Hash covers only whether they are set. It does not
+// cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout, CompensateRetry, CompensateTimeout,
+// MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. Nor does it cover the Check and the Schema of a [Gate],
+// or the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
-// Hash calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets
+// Hash calls the MarshalJSON methods of the values that it covers. If such a method itself calls Hash of the same graph, this inner call returns
 // "".
 func (p *Plan) Hash() string {
 	p = p.orEmpty()
@@ -578,7 +582,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// There is no lock, since user code may call Goexit. So several concurrent callers may compute the hash. All of them get
+	// Hash takes no lock, since user code may call Goexit. So several concurrent callers may compute the hash. All of them get
 	// the same result.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
@@ -614,7 +618,7 @@ func (p *Plan) nodeHash(ref machine.Ref) string {
 	return ""
 }
 
-// isHashing reports whether hashedForm is on the stack of this goroutine. If so, user code that hashedForm has called is calling Hash.
+// isHashing reports whether hashedForm is on the stack of this goroutine. If it is, hashedForm has called user code, and this code is calling Hash.
 func isHashing() bool {
 	name := runtime.FuncForPC(reflect.ValueOf(hashedForm).Pointer()).Name()
 	var pcs [256]uintptr
@@ -639,7 +643,7 @@ type hashedField struct {
 	name  string
 }
 
-// hashedFields returns the fields of a struct except the named ones.
+// hashedFields returns the fields of a struct except the fields named in `but`.
 func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	for i := range t.NumField() {
 		if name := t.Field(i).Name; !slices.Contains(but, name) {
@@ -649,15 +653,15 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// nodeHashed and edgeHashed list the struct fields that a hash covers: all fields of a Node except the fields named here, and all fields of an Edge. After
-// and In are empty in a plan, and Sub has its own plan with its own hash. Plan.Hash documents the other omitted fields.
+// nodeHashed and edgeHashed list the struct fields that a hash covers: all fields of a Node except the fields named here, and all fields of an
+// Edge. After and In are empty in a plan, and Sub has its own plan with its own hash. The comment on Plan.Hash explains the other omitted fields.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
 	edgeHashed = hashedFields(reflect.TypeFor[Edge]())
 )
 
-// hashLength is the length of the hash of a node: 16 bytes in hex.
+// hashLength is the length of the hash of a node, in characters: 16 bytes in hex.
 const hashLength = 32
 
 // hasher hashes the nodes of a plan, one after the other. It uses the same buffers for all nodes, to save allocations.
@@ -670,7 +674,7 @@ type hasher struct {
 	out  [sha256.Size]byte
 }
 
-// The method `inputs` returns a part of the text to hash for the plan: the names and the Defaults of the graph's inputs that have a Default.
+// The method `inputs` returns the text to hash for the graph's inputs: the name and the Default of each input that has a Default.
 func (w *hasher) inputs() (text []byte) {
 	for i := range w.plan.inputs {
 		if in := &w.plan.inputs[i]; in.Default != nil {
@@ -680,15 +684,15 @@ func (w *hasher) inputs() (text []byte) {
 	return text
 }
 
-// The method `node` appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code. If this code hashes another
-// plan, another hasher does that.
+// The method `node` appends the hash of a node to the slice `to`. The hash covers the node, its in-edges, and the defaults that apply to the node.
+// The method calls user code. If this code hashes another plan, another hasher is used for that plan.
 func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
 	w.n = p.node(ref).whole()
-	// In former versions the default policy of a guard in Go was GuardAllow, as for a text. The hash still uses this default, so that stored runs
-	// match their graphs.
+	// In former versions GuardAllow was the default policy of every guard, even if the guard was a Go function. The hash still uses this default, so
+	// that stored runs match their graphs.
 	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(&w.n).Elem()
 	for _, f := range nodeHashed {
@@ -765,8 +769,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hashedForm returns the JSON form of a field. If there is none, it returns "func" for a function, the result of hashedStruct for a struct, and
-// otherwise the value's type. It calls MarshalJSON, which is user code.
+// hashedForm returns the JSON form of a field. If the field has no JSON form, hashedForm returns "func" for a function, the result of hashedStruct
+// for a struct, and the type for any other value. It calls MarshalJSON, which is user code.
 func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"
@@ -788,7 +792,7 @@ func hashedForm(v reflect.Value) (text string) {
 	return fmt.Sprintf("<%T>", v.Interface())
 }
 
-// hashedStruct is hashedForm for a struct that contains functions, or for a pointer to such a struct.
+// hashedStruct is hashedForm for a struct without a JSON form, such as a struct that contains functions, or for a pointer to such a struct.
 func hashedStruct(v reflect.Value) (text string, ok bool) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()

@@ -6,12 +6,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file has the warnings about edges and values: values that are lost, values that may be missing, and nodes that run whether another node
-// succeeds or fails.
+// This file has the warnings about edges and values: about lost values, about values that may be missing, and about nodes that run whether another
+// node succeeds or fails.
 
-// checkMerges warns of a parameter that several nodes deliver and that has no merge strategy: all values but the last would be lost. It counts only
-// nodes that run unless something fails. It ignores nodes behind branches, guards, triggers and join rules that tolerate failures, since often only
-// one of several such nodes delivers.
+// checkMerges warns if several nodes deliver the same parameter and the parameter has no merge strategy: all values except the last would be lost.
+// It counts only the nodes that run whenever nothing fails. It ignores nodes behind branches, guards, triggers and join rules that tolerate
+// failures, since often only one of several such nodes delivers.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -50,13 +50,13 @@ func (c *compiler) checkMerges() {
 	}
 }
 
-// joinsAll reports whether the node runs only if all its predecessors succeed.
+// joinsAll reports whether the node's join rule is AllSucceeded. This rule is also the default of most nodes.
 func (c *compiler) joinsAll(r machine.Ref) bool {
 	n := c.p.node(r)
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
 
-// runsAnyway reports, for each node, whether the node runs whenever no node fails, is stopped or skips itself.
+// runsAnyway reports, for each node, whether the node surely runs if no node fails, no node is stopped, and no step returns a Skip.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
 	for r := range runs { // Refs are in the order of the tiers, so the predecessors have already been judged
@@ -71,7 +71,7 @@ func (c *compiler) runsAnyway() []bool {
 	return runs
 }
 
-// warnOfOutcomes warns of a node that follows both the success and the failure of another node, by edges without a parameter. Such a node runs in
+// warnOfOutcomes warns if edges without a parameter lead to a node from both the success and the failure of another node. The node then runs in
 // both cases.
 func (c *compiler) warnOfOutcomes(r machine.Ref) {
 	if c.terms == nil || c.isPruned {
@@ -99,9 +99,9 @@ func (c *compiler) warnOfOutcomes(r machine.Ref) {
 	}
 }
 
-// checkAbsences warns of a parameter that is missing whenever a branch is not taken. Each edge that delivers such a parameter delivers only data.
-// Each of these edges leads from a node on a branch to a node that is not on a branch. There is no warning if one of the edges has a Default, if the
-// node has a port with the name of the parameter, or if Node.Params has a value for it: the author then expects that the edges may deliver nothing.
+// checkAbsences warns of a parameter that is missing whenever a branch is not taken. It warns if all edges that deliver the parameter are data-only
+// and come from nodes on branches, and the node with the parameter is not on a branch. It does not warn if one of the edges has a Default, if the
+// node has a port with the name of the parameter, or if Node.Params has a value for the parameter: the author then expects that it may be missing.
 func (c *compiler) checkAbsences() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -130,13 +130,13 @@ func (c *compiler) checkAbsences() {
 	}
 }
 
-// alwaysDelivers reports whether an edge has a Default or is not data-only. checkAbsences does not warn about such an edge.
+// alwaysDelivers reports whether an edge has a Default or is not data-only. checkAbsences does not warn of a parameter with such an edge.
 func (c *compiler) alwaysDelivers(i int32) bool {
 	return c.n.Edge(i).Flags&machine.EdgeData == 0 || c.p.termsOf(i).Default != nil
 }
 
-// onBranches reports, for each node, whether the node surely is on a branch of a condition, and whether it perhaps is. A node that is surely on a
-// branch runs only if the branch is taken.
+// onBranches reports, for each node, whether the node is surely on a branch of a condition, and whether it is perhaps on a branch. A node that is
+// surely on a branch runs only if the branch is taken.
 func (c *compiler) onBranches() (surely, perhaps []bool) {
 	surely, perhaps = make([]bool, len(c.p.names)), make([]bool, len(c.p.names))
 	for r := range surely { // Refs are in the order of the tiers, so the predecessors have already been judged

@@ -14,9 +14,9 @@
 //
 // A [Graph] is plain data: nodes and edges. A [Plan] is a compiled Graph: validated, numbered and immutable. A [StepFunc] is the host's function
 // that performs one attempt of one node. A [Run] is one execution: its State, its workers and its events. A [machine.State] is the reactive core:
-// it knows the status of every node, and whether the node is ready or blocked by a failure. The reactive core drives the run: it announces that
-// nodes are ready, and workers or a host act on the announcement, see [machine.State.Drive]. An [Event] reports one fact about a run. The events
-// of a run have one total order.
+// it knows the status of every node, and which nodes are ready or blocked by a failure. The reactive core drives the run: it announces which nodes
+// are ready, and workers or a host act on the announcement, see [machine.State.Drive]. An [Event] reports one fact about a run. The events of a run
+// have one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \
@@ -24,10 +24,10 @@
 //
 // # The names to learn first
 //
-// Fifteen names are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and [Param], by
+// Fifteen names are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux]; [Step] and [Param], with
 // which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-// The other names are listed by task. A function that returns an [Option] makes an argument for Execute.
+// The other names are listed by task. If a function returns an [Option], its result can be passed to Execute.
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
@@ -39,24 +39,27 @@
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
 //   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Refresh], [File] and [FileRef], [Kinds].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
-//   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation], [Undoing], [Run.Compensation].
+//   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation], [Undoing],
+//     [Run.Compensation].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [AwaitRun], [SuspendMode], [Run.Signal],
 //     [Decision], [View.Decision], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
-//   - Usage and labels: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget]; [Step.SetLabel], [Run.Labels].
+//   - Usage and labels: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget];
+//     [Step.SetLabel], [Run.Labels].
 //   - Results and causes: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Continuing later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode]; [Fork], [ForkPreview];
-//     [Codec], [Encoding], [Types].
+//   - Continuing later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode];
+//     [Fork], [ForkPreview]; [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun], [LastSign]; package store.
-//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
+//   - Runs that other processes perform, and how to find them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey],
+//     [RunPriority]; store.Admin, store.Inbox.
 //   - Continuing with another version of a graph: [Adopt], [AdoptSnapshot], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
-//   - Many runs: [Runner], [Shared], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
-//     [IdempotencyKey].
+//   - Many runs: [Runner], [Shared], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID],
+//     [Idempotent], [IdempotencyStore], [IdempotencyKey].
 //   - Following runs: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID],
 //     [OnNode], [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
 //   - Looking into a running run: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs],
@@ -76,7 +79,7 @@
 //
 // A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of four classes: satisfied,
 // neutral (the source was skipped), dead (the outcome of the source selects other edges), or failed. A join rule, [AllSucceeded] by default,
-// decides once, from the numbers of edges in each class: the node becomes ready, is skipped, or is blocked by a failure. The upstream policy of a
+// counts the edges in each class, and decides once whether the node becomes ready, is skipped, or is blocked by a failure. The upstream policy of a
 // blocked node decides whether the node is aborted, skipped, failed or run with defaults.
 //
 //	            guard, inputs            slot free            returned
@@ -85,40 +88,46 @@
 //	     |                       +---- retrying <------+ failed, another attempt granted
 //	     +--> skipped | aborted | cancelled | failed
 //
-// Final statuses do not depend on timing. For one graph and one set of step outcomes they are the same in [Eager] and
+// Final statuses do not depend on timing. For the same graph and the same outcomes of steps, they are the same in [Eager] and
 // [Waves] mode, under every [Limit], and in any order of completion. The exception is a [FailureMode] that stops work early.
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or with a catch edge (see [OnFailure]), is on a branch and runs only if the branch is taken. Its plain in-edges
-// deliver data only: if a plain in-edge could make the node run, the label would have no effect. For example, in "fetch; if there are rows:
-// store(rows)" and "refund(order) if charge failed" the plain edges deliver the rows and the order. They delay the node, and block it if their source
-// fails. They do not make it run. These plain edges are side edges, which [Plan.Edges] marks. A plain edge is not a side edge if it comes, directly
-// or over other nodes, from another branch of the same condition. Such an edge also makes the node run. For example, in "if x: prepare; then store"
-// two edges lead into the node "store": the edge of the branch "false", and a plain edge from the node "prepare", which is on the branch "true". All
-// join rules other than [AllSucceeded] and [Boundary] count every edge.
+// A node is on a branch if a labelled edge or a catch edge (see [OnFailure]) leads to it. This node runs only if the branch is taken. A plain edge
+// to the node only delivers data: if it could make the node run, the label would have no effect. For example, in "fetch; if there are rows:
+// store(rows)" a plain edge delivers the rows, and in "refund(order) if charge failed" a plain edge delivers the order. These edges are side edges,
+// which [Plan.Edges] marks. A side edge delays the node, and blocks the node if the source of the edge fails. But it does not make the node run.
 //
-// The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that was
-// not taken. Then T runs with A alone. But if T has [SkipStrict], or a required port that X feeds, T is skipped.
+// A plain edge is no side edge if it comes from another branch of the same condition, directly or through other nodes. Then it can make the node
+// run. For example, in "if x: prepare; then store" two edges lead to the node "store": the edge of the branch "false", and a plain edge from
+// the node "prepare", which is on the branch "true".
+//
+// These rules hold for the join rules [AllSucceeded] and [Boundary]. Under Boundary, however, a side edge does not block the node. The other join
+// rules count a side edge like any other edge.
+//
+// The usual rules apply to the nodes after the first node of a branch. Suppose that plain edges lead from X and A to T, and that X is on a branch
+// that was not taken. Then T runs after A alone. But if T has [SkipStrict], or a required port that X feeds, T is skipped.
 //
 // # Failure
 //
-// A failed node failed by itself. An aborted node was stopped because of a failure elsewhere, and a cancelled node was stopped by the host or the
-// caller. A skipped node was not on the chosen path. A failure is handled when a node that may see it has run: an error boundary ([If],
-// [Switch]), the target of a catch edge ([OnFailure]), or a node whose join rule tolerates failure. If a run had failures and all of
-// them were handled, the run completes and is Degraded. A single failure that no node has handled fails the run. Cleanup nodes and the end node
-// always run, and handle no failure.
+// A failed node failed by itself. An aborted node was stopped, or never started, because of a failure elsewhere in the run. A cancelled node was
+// stopped, or never started, on request. A skipped node was not on the chosen path. A failure is handled when a later node that accepts failures
+// has run: an error boundary ([If], [Switch]), the target of a catch edge ([OnFailure]), or a node whose join rule tolerates failure. If a run had
+// failures and all of them were handled, the run completes and is Degraded. A single unhandled failure fails the run. Cleanup nodes and the end node
+// always run, and do not handle failures.
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. A run undoes its nodes if its status is about to become failed, cancelled or timed out. The undoing
-// begins when all nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards. Compensate is called for a
-// node that completed. It is also called for a node that began and failed or was stopped, because such a node may have had an effect. It is not
-// called if the step of such a node returned [NoEffect]. The successors of a node are undone before the node; independent nodes are undone at the
-// same time. A run whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a
-// compensation, but a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If
-// the run has a store and its process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again,
-// under another [Step.IdempotencyKey].
+// The function Compensate of a node undoes the effects of the node. A run undoes its nodes if the run is about to end failed, cancelled or timed
+// out. The undoing begins when all nodes except cleanup nodes and the end node have ended. Cleanup nodes and the end node run afterwards, unless
+// they began earlier. Compensate is called for a node that completed. It is also called for a node that began and then failed or was stopped,
+// because this node may have had an effect. But it is not called if each attempt of this node returned [NoEffect]. The successors of a node are
+// undone before the node. Independent nodes are undone at the same time. If all failures of a run were handled, the run undoes only its failed
+// nested runs, iterations and items.
+//
+// The first stop of a run does not interrupt a compensation, but a later call of [Run.AbortAll] does. A compensation that fails permanently fails the
+// run with [CauseCompensationFailed]. If the run has a store and its process dies, the process that continues the run also continues the undoing. A
+// [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
@@ -137,25 +146,27 @@
 //		},
 //	})
 //
-// Package kahntest is for tests in Go. It provides step functions that follow a script and record their calls, and functions that compare all statuses
-// of a run in one line. In its fake time, backoffs take no time. It checks the rules for a run's events.
+// Package kahntest is for tests in Go. It provides step functions that follow a script and record their calls, and functions that compare all
+// statuses of a run in one line. It can run a test in fake time, in which backoffs take no time. It also checks that the events of a run follow the
+// rules.
 //
 // # Guarantees
 //
-// Execute returns when every node is terminal and every goroutine of the run has returned. The exceptions are attempts and sinks that ignore a stop:
-// the [Result] names them. A panic or a runtime.Goexit of a step never reaches the host, and does not keep other nodes from running. User code never
-// runs under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and the depth of its stack is
-// constant. Several runs may use a Graph or Plan at once.
+// Execute returns when the run has ended, is suspended or was left, and every goroutine of the run has returned. Execute abandons attempts and sinks
+// that do not return in time (see [CancelGrace]), and the [Result] names them. A panic or a runtime.Goexit in a step fails only the attempt, and
+// never reaches the host. kahn holds no lock while it calls user code. Nothing depends on map iteration order. The work of a run is linear in its
+// nodes and edges, and the stack depth is constant. Several runs may use the same Graph or Plan at once.
 //
 // # Waiting, and continuing elsewhere
 //
 // A gate (see [KindGate]) and a step that returns [Suspend] wait for a signal from outside. While they wait, they hold neither a slot nor a
-// goroutine. A run that can only wait is suspended. A [Run] that [Start] returned then stays in memory until [Run.Signal] continues it. [Execute]
-// does not wait: it returns a [Result] with a [Snapshot], and [Resume] continues the run from the Snapshot in any process. [Redrive] repeats failed
-// nodes. With a [store.Store] every completion is a transaction, and a process that starts the run again continues where the last process crashed.
+// goroutine. If nothing is left to do but wait, the run is suspended. A suspended [Run] from [Start] stays in memory until [Run.Signal] continues it.
+// [Execute] does not wait: it returns a [Result] with a [Snapshot], and [Resume] continues the run from the Snapshot in any process. [Redrive]
+// performs failed nodes again. With a [store.Store] every completion is a transaction. If a process crashes, a process that starts the run again
+// continues the run from the last transaction.
 //
 // # What it is not
 //
-// kahn does not distribute work and is not a scheduler: it runs a graph immediately, in this process. In a run that is continued after a crash,
+// kahn does not distribute work, and it is not a scheduler: it runs a graph immediately, in this process. In a run that is continued after a crash,
 // steps are called at least once, not exactly once. Steps are not sandboxed: a step that ignores its context is abandoned, not killed.
 package kahn

@@ -8,8 +8,8 @@ import (
 
 // lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same form. An accented letter is
 // either one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented letters and
-// Hangul syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. Letters of scripts that the
-// table "marked" does not cover stay as they are.
+// Hangul syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. Other letters that are not in the
+// table `marked` stay as they are.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id
@@ -30,7 +30,7 @@ func lookAlike(id string) string {
 
 // takeApart appends the parts of a letter, or the letter itself if it has no parts.
 func takeApart(to []rune, r rune) []rune {
-	const syllables, initials, vowels, finals = 0xAC00, 0x1100, 0x1161, 0x11A7 // where Hangul begins in Unicode: see the Unicode Standard, section 3.12
+	const syllables, initials, vowels, finals = 0xAC00, 0x1100, 0x1161, 0x11A7 // the bases of the Hangul blocks: see the Unicode Standard, section 3.12
 	const vowelCount, finalCount = 21, 28
 	if parts, ok := composed[r]; ok {
 		return append(takeApart(to, parts.base), parts.mark)

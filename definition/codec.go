@@ -14,16 +14,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// field describes one field of a document's object: how it is read into a T, and how it is written. Both directions are
-// defined together, so that they always match.
+// field describes one field of an object in a document: how the decoder reads it into a T, and how the encoder writes it. Both
+// directions are defined together, so that they always match.
 type field[T any] struct {
 	name string
-	// The field `takes` is the type of the field's value if this type is Bool or Number, and otherwise Null.
+	// The field `takes` is Bool if the value must be a boolean, Number if it must be a number, and Null for any other field.
 	takes Type
-	// read reads the value into the target, and reports the problems of the value. If a list or an object has a problem, its other parts may
-	// still get into the target.
+	// read reads the value into the target, and reports the problems of the value. If a part of a list or an object has a problem, read may
+	// still read the other parts into the target.
 	read func(d *decoder, v *Value, to *T)
-	// show returns the value, or false if the field is to be left out. show is nil if another field writes the value.
+	// show returns the value, or false if the encoder must leave out the field. show is nil if the encoder never writes the field.
 	show func(e *encoder, from *T) (Value, bool)
 }
 
@@ -31,8 +31,8 @@ type field[T any] struct {
 type record[T any] struct {
 	fields   []field[T]
 	required []string
-	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // if not "", the field that is probably meant if the document has a text or a number in place of the object, such as "over" for a map
+	code     []string // the Go fields that hold code: Encode reports them if they are set
+	alone    string   // the field that the author probably means by a text or a number in place of the object, such as "over" for a map; or ""
 }
 
 // read reads an object.
@@ -86,8 +86,8 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds a hint to the last problem, which is about items[i], if the preceding member has no value. The author may then have meant
-// items[i] as the value of that member, and may have forgotten the indentation.
+// mayBelong adds a hint to the last problem, which is about items[i], if the preceding member has no value. Then the author may have meant
+// items[i] as a part of that member's value, and may have forgotten the indentation.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
@@ -130,7 +130,7 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 }
 
 // explain is called with a value v that the reader of the format has rejected. If the reason is that YAML readers disagree about v, and
-// the field expects a boolean or a number, explain returns a copy of v with a message that says what to write. Otherwise it returns v.
+// the field expects a boolean or a number, explain returns a copy of v. The message of the copy says what to write. Otherwise explain returns v.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v
@@ -146,12 +146,12 @@ func (f *field[T]) explain(v *Value) *Value {
 	return &explained
 }
 
-// plainBool maps plain words that some YAML readers take for booleans to the booleans that authors mean.
+// plainBool maps words to the booleans that authors mean by them. Without quotes, some YAML readers read such a word as a boolean.
 var plainBool = map[string]string{
 	"y": "true", "yes": "true", "on": "true", "true": "true", "n": "false", "no": "false", "off": "false", "false": "false",
 }
 
-// numberBool maps numbers to the booleans that authors mean.
+// numberBool maps numbers to the booleans that authors mean by them.
 var numberBool = map[string]string{"1": "true", "0": "false"}
 
 // show returns an object as a value.
@@ -267,7 +267,7 @@ func names[T any](key string, at func(*T) *[]string) field[T] {
 	}
 }
 
-// inputList returns the field with a graph's root inputs, each a name or an object.
+// inputList returns the field that holds a graph's root inputs. Each input is a name or an object.
 func inputList(key string) field[graph] {
 	at := func(g *graph) *[]kahn.Input { return &g.Inputs }
 	f := many(key, &inputRecord, at)
@@ -311,7 +311,7 @@ func prose[T any](key string, at func(*T) *string) field[T] {
 	})
 }
 
-// flag returns a field for a boolean. Encode leaves out the field if it is false.
+// flag returns a field for a boolean. Encode leaves out the field if the boolean is false.
 func flag[T any](key string, at func(*T) *bool) field[T] {
 	return field[T]{
 		name:  key,
@@ -393,7 +393,7 @@ func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
 
-// The function `bound` returns a field for a duration or "none".
+// The function `bound` returns a field for a duration of at least 0, or "none".
 func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
@@ -443,7 +443,7 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 	}
 }
 
-// durationText renders a duration without trailing zero units, as "1h" where Duration.String returns "1h0m0s". It renders noDelay as "none".
+// durationText renders a duration without trailing zero units: "1h" instead of the "1h0m0s" of Duration.String. It renders noDelay as "none".
 func durationText(t time.Duration) string {
 	if t == noDelay {
 		return noDelayText
@@ -470,7 +470,7 @@ type parsed[E any] interface {
 	encoding.TextUnmarshaler
 }
 
-// enum returns a field that holds the name of an E. The zero value is left out.
+// enum returns a field that holds the name of an E. Encode leaves out the field if the E is zero.
 func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	return field[T]{
 		name: key,
@@ -483,8 +483,8 @@ func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	}
 }
 
-// The function `enums` returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields
-// where an empty list and no list have different meanings.
+// The function `enums` returns a field that holds a list of names of Es. The parameter `keepEmpty` is true for a field in
+// which an empty list is allowed, because it has another meaning than no list.
 func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T) *[]E) field[T] {
 	return field[T]{
 		name: key,
@@ -505,8 +505,8 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	}
 }
 
-// readEnums reads a list of names. If the function alias returns values for an item, readEnums adds each of these values that is not in the list
-// yet.
+// readEnums reads a list of names. It calls the function `alias` for each item. If `alias` returns values, readEnums adds these values instead of
+// the item, unless the list already contains them.
 func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {
@@ -529,8 +529,8 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 	*to = list
 }
 
-// The keys of causeAliases are names of causes in other engines. In a retry, such a name means the causes in the field `retry`; in an edge, the
-// causes in the field `edge`.
+// The keys of causeAliases are names of causes in other engines. In a retry, a name means the causes in the field `retry`. In an edge, it means
+// the causes in the field `edge`.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
 	// A retry does not get CauseContractInput, because parameters that violate their schema would violate it in each
@@ -539,7 +539,7 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 }
 
 // The function `causes` returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
-// function "meaning" returns the causes that an alias stands for.
+// function `meaning` returns the causes that an alias stands for, and nil for any other text.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {
@@ -559,7 +559,7 @@ func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn
 func causesOfRetry(alias string) []kahn.CauseKind { return causeAliases[alias].retry }
 func causesOfEdge(alias string) []kahn.CauseKind  { return causeAliases[alias].edge }
 
-// The method `alias` records that the document uses another engine's name.
+// The method `alias` records that the document uses an alias. The parameter `meant` lists the causes that the alias stands for.
 func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
 	if len(d.aliases) == maxProblems {
 		return
@@ -620,7 +620,7 @@ func showEnum[E textual](e *encoder, x E) Value {
 	return Value{Type: Text, Text: string(text)}
 }
 
-// The function `data` returns a field that holds any JSON except null, since in Go null would be the same as no value.
+// The function `data` returns a field that holds any JSON except null. In Go, null would be the same as no value.
 func data[T any](key string, at func(*T) *any) field[T] {
 	return field[T]{
 		name: key,
@@ -678,7 +678,7 @@ func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	}
 }
 
-// The function `inner` returns a field that holds an object. A zero S is left out.
+// The function `inner` returns a field that holds an object. Encode leaves out the field if the S is zero.
 func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	return field[T]{
 		name: key,
@@ -692,7 +692,7 @@ func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	}
 }
 
-// The function `optional` returns a field that holds an object or nothing.
+// The function `optional` returns a field that holds an object. Encode leaves out the field if the pointer to the S is nil.
 func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
 	return field[T]{
 		name: key,

@@ -44,8 +44,8 @@ func expressionField(key string) field[node] {
 	}
 }
 
-// unlessComputed returns a field that Encode leaves out for a node with an expression, since the value of the field
-// follows from the expression.
+// unlessComputed returns the field f, with one change: Encode leaves out the field for a node with an expression, since the
+// expression determines the field's value.
 func unlessComputed(f field[node]) field[node] {
 	show := f.show
 	f.show = func(e *encoder, from *node) (Value, bool) {
@@ -87,7 +87,8 @@ func (d *decoder) assignment(v *Value, to *node) {
 	to.expression = string(append(b, '}'))
 }
 
-// compute puts a node's expression into its test, after all fields have been read.
+// compute puts a node's expression into the node's TestExpr, and reports fields that such a node must not have. It is called after all fields of the
+// node have been read.
 func (d *decoder) compute(v *Value, n *node) {
 	if n.computes == "" {
 		return
@@ -114,9 +115,9 @@ func (d *decoder) compute(v *Value, n *node) {
 	n.TestExpr = n.expression
 }
 
-// checkMembers adds the problems of the members of assignments to the problems that Compile has found. It parses each member alone with the
-// graph's evaluator, because texts that are not expressions may form an expression when they are joined. If a member has a problem, checkMembers
-// removes the problem that Compile has found in the joined text.
+// checkMembers checks the members of assignments, and adds their problems to the problems that Compile has found. It parses each member alone with
+// the graph's evaluator, because texts that are not expressions may form an expression when they are joined. If a member has a problem,
+// checkMembers removes the problem that Compile has found in the joined text.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)
@@ -154,7 +155,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 			continue
 		}
 		expression := c.parts.nodes[at].member("expression")
-		if expression.value == nil || expression.value.Type != Object { // the decoder has refused it
+		if expression.value == nil || expression.value.Type != Object { // there are no members
 			continue
 		}
 		for member := range expression.items() {
@@ -166,8 +167,8 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 	}
 }
 
-// The function `parses` returns the error with which an evaluator rejects a text, or nil. The evaluator is the host's code; if it panics, the panic
-// becomes an error.
+// The function `parses` returns the error with which an evaluator rejects a text, or nil. The evaluator is the host's code: if it panics, the
+// function returns the panic as an error.
 func parses(e evaluator, text string) error {
 	return foreign.Contain(func() error {
 		_, err := e.Parse(text)

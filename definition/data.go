@@ -11,7 +11,7 @@ import (
 )
 
 // The method `data` of a decoder turns a value into its Go form: nil, bool, string, []any or map[string]any. An
-// integer becomes an int64, or a json.Number if it is out of range; any other number becomes a float64.
+// integer becomes an int64, or a json.Number if it does not fit into an int64. Any other number becomes a float64.
 func (d *decoder) data(v *Value) any {
 	switch v.Type {
 	case Bool:
@@ -52,7 +52,7 @@ func (d *decoder) data(v *Value) any {
 	return nil
 }
 
-// The function `number` returns the Go form of a number literal.
+// The function `number` returns the Go form of a number literal. It returns false if the number does not fit into a float64.
 func number(text string) (n any, ok bool) {
 	if !strings.ContainsAny(text, ".eE") {
 		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -65,8 +65,8 @@ func number(text string) (n any, ok bool) {
 }
 
 // The method `data` of an encoder converts a Go value to a Value. If the Go value has no JSON form, this method adds a problem.
-// Integers of any type are written as integers. A float is always written with a point or an exponent, so that it is read as a
-// float again.
+// It writes integers of any type as integers. It writes every float with a point or an exponent, so that the decoder reads a float
+// again.
 func (e *encoder) data(x any) Value {
 	if e.tooDeep() {
 		return Value{}

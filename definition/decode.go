@@ -19,8 +19,8 @@ const versionText = "1"
 // Decode reads a JSON document. It does not compile the graph, so the host may first set what is not data, such as the functions of merge
 // strategies. See [Loader]. Decode checks the document's schedule but does not return it.
 //
-// The error is an [*Error] with a [*Problem] for each problem of the document. After a syntax problem, an exceeded limit or an unknown
-// version, Decode looks for no further problems. errors.Is finds the kind of each problem, such as [ErrUnknownField].
+// The error is an [*Error] with a [*Problem] for each problem of the document. After a syntax problem, an unknown version, or an exceeded
+// limit other than NameBytes, Decode looks for no further problems. errors.Is finds the kind of each problem, such as [ErrUnknownField].
 func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
 	if err != nil {
@@ -29,7 +29,7 @@ func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	return FromTree(root, limits)
 }
 
-// Read is Decode for the text of a reader. It reads at most Limits.Bytes and one byte more. It returns the reader's own
+// Read is Decode for the text of a reader. It reads at most one byte more than Limits.Bytes. It returns the reader's own
 // errors unchanged.
 func Read(r io.Reader, limits Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()
@@ -50,8 +50,8 @@ func tooLong(limits Limits) error {
 }
 
 // FromTree is Decode for a document that was read from another format into a tree. The reader of the format must check
-// Limits.Bytes and that strings are valid UTF-8; FromTree checks everything else. Parts of the tree may be shared: each use
-// counts against the limits. FromTree checks the document's schedule but does not return it; [NewDocument] does.
+// Limits.Bytes and Limits.Aliases, and that all texts are valid UTF-8. FromTree checks everything else. Parts of the tree may be
+// shared: each use counts against the limits. FromTree checks the document's schedule but does not return it; [NewDocument] does.
 func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	d := decoder{limits: limits.Resolved(), values: 1}
 	g := d.document(root)
@@ -71,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is like NewDocument. If the document has problems, it returns both the error and the parts that could be read. The graph is nil if a problem
-// ended the reading of the document.
+// partOf is like NewDocument. But if the document has problems, partOf returns both the error and the parts that could be read. The graph is nil if
+// the root is not an object, or if a problem ended the reading of the document.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
@@ -86,16 +86,16 @@ func partOf(root *Value, limits Limits) (*Document, error) {
 type decoder struct {
 	report
 	limits               Limits
-	partial              bool // keep the part of a graph that could be read
+	partial              bool // whether to keep the parts of a graph that could be read
 	values, nodes, edges int
 	ids                  map[string]bool   // the ids of the nodes of the current graph
 	aliases              []*Problem        // uses of other engines' names
-	forms                map[string]string // the ids read so far in the current graph that are not ASCII, by the result of lookAlike
+	forms                map[string]string // by the result of lookAlike: the non-ASCII ids of the current graph that were read so far
 	schedule             *Schedule         // the schedule of the document
 }
 
-// enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise the caller
-// must call pop after the item.
+// enter begins to read an item of a list or an object. It returns false if the caller must skip the item. Otherwise the
+// caller must call pop after it has read the item.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++
@@ -124,7 +124,7 @@ func (d *decoder) found(p *Problem) {
 	}
 }
 
-// expect returns true if the type of the value is t. Otherwise it adds a problem and returns false.
+// expect reports whether the type of the value is t. If it is not, expect adds a problem.
 func (d *decoder) expect(v *Value, t Type) bool {
 	if v.Type == t {
 		return true
@@ -159,7 +159,7 @@ func (d *decoder) expect(v *Value, t Type) bool {
 	return false
 }
 
-// noSpace matches a text that is a key, a colon and a value, without a space after the colon.
+// noSpace matches a text that consists of a key, a colon and a value, without a space after the colon.
 var noSpace = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,40}:[^\s/:][^\n]{0,200}$`)
 
 // The method `list` reads the items of a list.
@@ -176,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// The function `records` reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably
-// meant. Either the members of the object are the items, each under its name, or the object is a single item without a list around it.
+// The function `records` reads the items of a list of objects. If the value is an object instead of a list, the message depends on what the author
+// probably meant. Either each member of the object is an item under its name, or the object is a single item without a list around it.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {
@@ -188,8 +188,8 @@ func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) 
 	d.list(v, each)
 }
 
-// The method `document` reads the outermost object. If this object says that it is of another version, the method reports nothing else, since that
-// version may have other rules. If the object has no version, this is a problem, and the object is read by the rules of this version.
+// The method `document` reads the outermost object. If the object has a version other than Version, the method reports only this, since that
+// version may have other rules. If the object has no version, the method reports this, and reads the object by the rules of Version.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)
@@ -291,7 +291,7 @@ func nodeList(key string) field[graph] {
 	return f
 }
 
-// checkAlike reports an id that looks like the id of an earlier node.
+// checkAlike reports an id that looks like the id of an earlier node in the same graph.
 func (d *decoder) checkAlike(id *Value) {
 	if isASCII(id.Text) {
 		return
@@ -318,8 +318,8 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// The function `members` returns all members of an object with this key. There may be several, since an object of the tree
-// may contain a key twice; record.read reports that.
+// The function `members` returns all members of an object that have this key. There may be several, since an object in the
+// tree may contain a key twice. The method `read` of a record reports such a key.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {
 		return nil

@@ -15,50 +15,52 @@
 //
 // # Fields
 //
-// The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and the structs in these, in snake case. The values of enums
-// are written as names. A field that is left out has its default value; null is an error, and so is an empty text. [Schema] lists all fields. A
-// few names differ. The fields WhenExpr, TestExpr and UntilExpr have the names "when", "test" and "until", and Sub has the name "graph". The
-// field On of [kahn.Edge] has the name "outcome", since older YAML readers take the word "on" without quotes for true.
+// The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and of the structs in these, in snake case. The values of
+// enums are written as names. A field that is left out has its default value. Null and an empty text are errors, except in data such as a
+// config. [Schema] lists all fields. A few fields have other names: WhenExpr is "when", TestExpr is "test", UntilExpr is "until", CompensateBy
+// is "compensate", and Sub is "graph". The field On of [kahn.Edge] is "outcome", since older YAML readers read the word "on" without quotes as
+// true.
 //
-// A node with an "expression" computes its output. For the kind "expression" this field is a text, for the kind "assignment" an object with
-// a text for each member. In the graph, the expression becomes the test of the node. If the node has no "join", its join is all_succeeded: a
-// failed predecessor blocks the node, as it blocks a step. It does not block a condition.
+// A node with the field "expression" computes its output. The field is a text (kind "expression"), or an object with a text for each member of
+// the output (kind "assignment"). In the graph, the expression becomes the test of the node. If the node has no "join", its join is
+// all_succeeded. So a failed predecessor blocks the node. It would not block a condition.
 //
-// If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" starts its target after a failure; if
-// the edge lists "causes", only failures with one of these causes count. The target node handles the failure if the node's "handling" is
-// "handles", and only observes the failure if the "handling" is "observes"; see [kahn.Node] for the default. With "continue_on_fail" the
-// successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is being
-// stopped. The "memo" of a node is the version of its step: if the host keeps outputs, the node takes its output from an earlier run with the
-// same version and the same inputs. Nodes with the same "key" count against the same limit, which the host sets.
+// If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" lets its target run after a failure. If
+// an edge with the outcome "failure" lists "causes", only failures with one of these causes count. The target's "handling" says whether the
+// target "handles" or only "observes" the failure; see [kahn.Node] for the default. If a failed node has "continue_on_fail", its successors run
+// without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is being stopped. The "memo" of a node is
+// the version of its step: if the host keeps outputs, the node takes its output from an earlier run with the same version and the same inputs.
+// Nodes with the same "key" count against the same limit, which the host sets.
 //
 // A root input is written as its name, or as an object with "name", "optional" and "default".
 //
-// "schedule" says when runs begin: a "cron" in a "zone", or "every"; see [Schedule]. The schedule is a field of [Document], not of the
-// graph.
+// The "schedule" says when runs begin: at the times of a "cron" expression in a "zone", or at the interval "every"; see [Schedule]. It becomes
+// a field of the [Document], not of the graph.
 //
-// Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their integers
-// become int64, or [encoding/json.Number] if an int64 is too small for them, so that no digit is lost. Other numbers become float64.
+// Durations are texts with a unit, such as "30s". A delay, or the timeout of a node, may also be "none". Fields such as "config", "params" and
+// "default" hold JSON. In these fields, an integer becomes an int64, or an [encoding/json.Number] if it does not fit into an int64, so that no
+// digit is lost. Any other number becomes a float64.
 //
 // # Edges and their order
 //
-// An edge may be written in any of three places, with the same result. At its target, it is in "after" (or "needs", a synonym). At its source,
-// it is in "next", or in "branches" under the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the id of the
-// other node, or an object. The object has no field for what its place already says: no "to" in "after", no "from" in "next", and neither "from"
-// nor "label" in "branches". A single edge needs no list around it.
+// An edge may be written in any of three places: in its target, in its source, or in the graph's list "edges". The target has the edge in "after",
+// or in the synonym "needs". The source has the edge in "next", or in "branches" under the label of the branch. In a node, an edge is the id of
+// the other node, or an object. The object has no field for what its place already says: no "to" in "after", no "from" in "next", and neither
+// "from" nor "label" in "branches". A single edge in a node needs no list around it.
 //
-// The order of edges decides in which order a node receives its inputs. First come the edges written in nodes, node by node: for each node the
-// edges of "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order
-// of a list matters. The order of an object's keys never matters, so tools may sort keys.
+// A node receives its inputs in the order of the edges. First come the edges written in nodes, node by node: for each node the edges in "after",
+// then in "next", then in "branches" (by label, in byte order). The edges in the list "edges" come last. So the order of a list matters.
+// The order of an object's keys never matters, so tools may sort keys.
 //
-// [Encode] writes edges in "after" until an edge would be out of order there. It writes this edge, and all later edges, in the list
+// [Encode] writes edges into "after" until an edge would be out of order there. It writes this edge, and all later edges, into the list
 // "edges".
 //
 // # Safety
 //
-// Every problem is reported with its place ([Problem]); [Loader] also compiles the graph, and reports the problems of the graph with
-// their places in the document. Unknown fields, duplicate keys, values of the wrong type, invalid UTF-8 and text after the end are
-// errors. Names must be one line without control characters or changes of writing direction; ids of nodes also must not be markup or
-// __proto__. A document that exceeds the [Limits] for size, depth and counts is refused before more memory is spent on it.
+// Each [Problem] in an error has its place in the document. [Loader] also compiles the graph, and reports the problems of the graph with
+// their places in the document. Unknown fields, duplicate keys, values of the wrong type, invalid UTF-8, and text after the end of the document
+// are errors. A name must be one line without control characters or changes of writing direction. The id of a node must not be __proto__ and
+// must not contain <, > or ". If a document exceeds the [Limits] for size, depth or counts, reading ends at once and uses no more memory.
 //
 // A document is data: it names kinds of steps and merge strategies, which the host implements. It cannot contain Go functions.
 package definition

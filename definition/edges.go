@@ -42,7 +42,7 @@ func (r *report) noNode(at Position, id string, ids map[string]bool) {
 	p.nearest(id, known)
 }
 
-// endpoint reads the id of a node that the graph must have.
+// endpoint reads the id of a node. It reports an id that no node of the graph has.
 func (d *decoder) endpoint(v *Value, to *string) {
 	switch {
 	case !d.expect(v, Text):
@@ -53,7 +53,7 @@ func (d *decoder) endpoint(v *Value, to *string) {
 	}
 }
 
-// edgesOf reads one edge or a list of edges, each the id of a node or an object.
+// edgesOf reads one edge or a list of edges. Each edge is the id of a node or an object.
 func (d *decoder) edgesOf(v *Value, r *record[kahn.Edge], end func(*kahn.Edge) *string) []kahn.Edge {
 	edges := []kahn.Edge{}
 	one := func(v *Value) {
@@ -89,8 +89,8 @@ func (d *decoder) countEdge(v *Value) {
 func edgeFrom(e *kahn.Edge) *string { return &e.From }
 func edgeTo(e *kahn.Edge) *string   { return &e.To }
 
-// afterEdges returns the field with edges from the nodes that this node follows. Encode writes an edge into this field
-// if this does not change the order of the edges; see edgesAtNodes.
+// afterEdges returns the field for edges to this node from other nodes. Encode writes an edge into this field if the
+// order of the edges stays the same; see edgesAtNodes.
 func afterEdges(key string) field[node] {
 	return field[node]{
 		name: key,
@@ -125,15 +125,15 @@ func (d *decoder) after(v *Value, to *node) {
 	to.after = d.edgesOf(v, afterRecord, edgeFrom)
 }
 
-// nextEdges returns the field with edges to the nodes that follow this node.
+// nextEdges returns the field for edges from this node to other nodes.
 func nextEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		to.next = d.edgesOf(v, nextRecord, edgeTo)
 	}}
 }
 
-// branchEdges returns the field with labelled edges to the nodes that follow this node, by label. The edges are declared in the order
-// of their labels, whatever the order of the keys, since tools may sort the keys of an object.
+// branchEdges returns the field for labelled edges from this node to other nodes. The field is an object whose keys are the labels. The
+// edges are declared in the byte order of the labels, not in the order of the keys, since tools may sort the keys of an object.
 func branchEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		if !d.expect(v, Object) {
@@ -166,7 +166,7 @@ func branchEdges(key string) field[node] {
 	}}
 }
 
-// edgeList returns the field with the edges written outside nodes.
+// edgeList returns the field for the edges that are written outside nodes.
 func edgeList(key string) field[graph] {
 	f := many(key, &edgeRecord, func(g *graph) *[]kahn.Edge { return &g.edges })
 	f.read = func(d *decoder, v *Value, to *graph) {
@@ -181,7 +181,7 @@ func edgeList(key string) field[graph] {
 }
 
 // declare puts the edges of a graph in order. First come the edges written in nodes, node by node in document order:
-// for each node the edges of "after", of "next" and of "branches". The edges outside the nodes come last.
+// for each node the edges in "after", in "next" and in "branches". The edges outside nodes come last.
 func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	n := len(outside)
 	for i := range nodes {

@@ -7,20 +7,20 @@ import (
 )
 
 // Encode writes a graph as a JSON document. For equal graphs it writes the same document, even if they were read from documents that spell
-// the graph in different ways. Decoding the document gives an equal graph, except for the types of values in Config, Params and Default: they
-// get the types that [Decode] uses, for example int64 for an int.
+// the graph in different ways. Decoding the document gives an equal graph. However, the values in fields such as Config, Params and Default get
+// the types that [Decode] uses, for example int64 for an int.
 //
 // The document has no schedule: see [Document.Encode].
 //
 // The error is an [*Error] with a [*Problem] for everything that a document cannot express. A Go function, or a Go value without a JSON form, is
 // a problem of kind [ErrNotData]. A problem that Decode would find, such as a duplicate id or an edge to an unknown node, has the same kind as
-// in errors of Decode. Encode does not compile the graph. It does not write the graph's Evaluator and Schemas. Like the step function they
-// belong to the host, which must set them again.
+// in Decode's errors. Encode does not compile the graph. It does not write the graph's Evaluator and Schemas: like the step function, they
+// belong to the host, and the host must set them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	return (&Document{Graph: g}).Encode()
 }
 
-// Encode is like the function [Encode], and also writes the schedule.
+// Encode is like the function [Encode], but also writes the schedule.
 func (d *Document) Encode() ([]byte, error) {
 	root, err := d.Tree()
 	if err != nil {
@@ -29,10 +29,10 @@ func (d *Document) Encode() ([]byte, error) {
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 
-// Tree is [Encode] for writers of other formats: it returns the document as a tree, without positions.
+// Tree is [Encode] for writers of other formats. It returns the document as a tree without positions.
 func Tree(g *kahn.Graph) (*Value, error) { return (&Document{Graph: g}).Tree() }
 
-// Tree is like the function [Tree], and adds the schedule.
+// Tree is like the function [Tree], but the tree also has the schedule.
 func (d *Document) Tree() (*Value, error) {
 	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved(), schedule: d.Schedule}
 	v := e.graph(d.Graph, &documentRecord)
@@ -50,12 +50,12 @@ type encoder struct {
 	report
 	limits Limits
 	ids    map[string]bool // the ids of the nodes of the current graph
-	// schedule is the schedule of the document; records of inner graphs do not write it.
+	// schedule is the schedule of the document. The outermost graph's record writes it; the records of inner graphs do not.
 	schedule *Schedule
 }
 
-// tooDeep reports whether a problem has stopped the encoding. First it checks the current place: if this place is nested too
-// deeply, tooDeep adds a problem and stops the encoding.
+// tooDeep reports whether a problem has stopped the encoding. If the current place is nested too deeply, tooDeep first adds
+// such a problem.
 func (e *encoder) tooDeep() bool {
 	if len(e.path) > maxShown {
 		e.stop(Position{}, ErrNotData, "nested deeper than %d levels, or it contains itself", maxShown)
@@ -87,7 +87,7 @@ func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 	return v
 }
 
-// notData reports fields of a struct that hold code.
+// notData reports each of the named fields that is set in a struct, since these fields hold code.
 func (e *encoder) notData(of any, fields []string) {
 	for _, name := range fields {
 		if f := reflect.ValueOf(of).Elem().FieldByName(name); !f.IsZero() {

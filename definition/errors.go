@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// ErrorKind is a kind of problem. errors.Is finds these constants in the errors of this package.
+// ErrorKind is a kind of problem. errors.Is finds the kinds of all problems in an error of this package.
 type ErrorKind string
 
 // Error returns the kind in words.
@@ -16,15 +16,15 @@ func (k ErrorKind) Error() string { return "definition: " + string(k) }
 
 // The kinds of problems.
 const (
-	ErrSyntax       ErrorKind = "not well-formed"     // the text is not JSON or YAML, or continues after its end
+	ErrSyntax       ErrorKind = "not well-formed"     // the text is not JSON or YAML, or text follows the end of the document
 	ErrEncoding     ErrorKind = "invalid encoding"    // invalid UTF-8, a lone surrogate, a byte order mark
 	ErrLimit        ErrorKind = "limit exceeded"      // see [Limits]
 	ErrVersion      ErrorKind = "unknown version"     // the version is missing, or this package does not read it
 	ErrUnknownField ErrorKind = "unknown field"       // names are case-sensitive
-	ErrDuplicate    ErrorKind = "duplicate"           // a key occurs twice in one object, an id twice in one graph
+	ErrDuplicate    ErrorKind = "duplicate"           // a key occurs twice in one object, or an id twice in one graph
 	ErrMissing      ErrorKind = "missing field"       // a required field is missing
 	ErrType         ErrorKind = "wrong type"          // text where a number is expected, null, and so on
-	ErrValue        ErrorKind = "bad value"           // the right type, but not an allowed value
+	ErrValue        ErrorKind = "bad value"           // the type is right, but the value is not allowed
 	ErrReference    ErrorKind = "unknown node"        // an edge names a node that the graph does not have
 	ErrAmbiguous    ErrorKind = "ambiguous"           // YAML that readers disagree about, such as a bare yes
 	ErrUnsupported  ErrorKind = "unsupported feature" // YAML tags, merge keys, several documents
@@ -32,14 +32,14 @@ const (
 	ErrGraph        ErrorKind = "invalid graph"       // [Loader] only: the graph does not compile; see the Problem's Err
 )
 
-// maxProblems is the largest number of problems in an Error. A person hardly reads more.
+// maxProblems is the largest number of problems in an Error. Few people read more.
 const maxProblems = 100
 
-// Error holds the problems of a document; an Error from [Encode] holds the problems of a graph. An Error unwraps to the problems and to
+// Error holds the problems of a document. An Error from [Encode] holds the problems of a graph. An Error unwraps to the problems and to
 // Err.
 type Error struct {
-	// Problems holds the first 100 problems, in document order; the problem of a missing field comes after the other problems of its
-	// object.
+	// Problems holds the first 100 problems, in document order. Decode reports a problem of a whole object, such as a missing field,
+	// after the problems of the object's members.
 	Problems []*Problem
 	// More counts the problems beyond the first 100.
 	More int
@@ -47,7 +47,7 @@ type Error struct {
 	Err error
 }
 
-// Error lists the problems, one a line.
+// Error lists the problems, one per line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("definition: ")
@@ -89,20 +89,20 @@ type Problem struct {
 	// Position is the place in the text. It is zero for problems of Encode.
 	Position Position
 	// Node is the id of the node with the problem. For a node of a sub-graph, Node has all ids on the path to the node, separated by
-	// slashes. Node is empty outside nodes. If the node's id is missing or is not a text, Node lacks this id.
+	// slashes. Node is empty for a problem outside nodes. If an id on the path is missing or is not a text, Node lacks this id.
 	Node string
-	// Field is the name of the Go field in which Encode found code instead of data. Otherwise it is empty.
+	// Field is the name of the Go field in which Encode found a function, or "RegisterMerge" for a merge strategy. Otherwise it is empty.
 	Field string
 	// Message describes the expected and the actual value, without the place.
 	Message string
-	// Suggestion is what the author probably meant: the name of a field, a node, a kind or a value, without quotes. It is empty if
-	// nothing is similar. Message contains the suggestion, too.
+	// Suggestion is what the author probably meant to write, for example the name of a field, a node or a kind, or a corrected value. It
+	// is empty if there is no suggestion. In most problems, Message also contains the suggestion.
 	Suggestion string
 	// Err is the error behind the problem, or nil.
 	Err error
 }
 
-// Position is a place in a text. Line and Column count from 1, columns in characters; Offset counts bytes from 0. All three
+// Position is a place in a text. Line and Column count from 1; Column counts characters. Offset counts bytes from 0. All three
 // are zero if the place is not known.
 type Position struct {
 	Line, Column, Offset int
@@ -128,7 +128,7 @@ func (p *Problem) text() string {
 	return b.String() + p.Message
 }
 
-// Unwrap returns the Kind of the problem and, if it is not nil, its Err.
+// Unwrap returns the Kind of the problem, and also its Err unless Err is nil.
 func (p *Problem) Unwrap() []error {
 	if p.Err == nil {
 		return []error{p.Kind}
@@ -142,7 +142,7 @@ type report struct {
 	path []segment
 	node []string // the ids of the enclosing nodes
 	err  Error
-	// stopped is set after a problem, such as an exceeded limit, that ends the reading.
+	// stopped is true after a problem that ends the reading or the encoding, such as an exceeded limit.
 	stopped bool
 }
 
@@ -155,7 +155,7 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// suggest sets the Suggestion of the problem to the parameter `meant`, and adds it to the Message. It does nothing if `meant` is empty.
+// suggest sets the Suggestion of the problem to the parameter `meant`, and adds `meant` to the Message. It does nothing if `meant` is empty.
 func (p *Problem) suggest(meant string) {
 	if meant != "" {
 		p.Message += "; did you mean " + quote(meant) + "?"
@@ -169,7 +169,7 @@ func (p *Problem) nearest(written string, choices []string) {
 	p.suggest(meant)
 }
 
-// add reports a problem at the current place. If there are maxProblems already, add only counts the problem, and returns nil.
+// add reports a problem at the current place. If there are already maxProblems problems, add only counts the problem and returns nil.
 func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
@@ -180,14 +180,14 @@ func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *P
 	return p
 }
 
-// addToLast adds text to the message of the last problem, unless this problem was only counted.
+// addToLast adds text to the message of the last problem. It does nothing if the last problem was only counted.
 func (r *report) addToLast(text string) {
 	if n := len(r.err.Problems); n > 0 && r.err.More == 0 {
 		r.err.Problems[n-1].Message += text
 	}
 }
 
-// The method `stop` reports a problem and ends the reading of the document.
+// The method `stop` reports a problem and ends the reading or the encoding. After the first call it does nothing.
 func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	if !r.stopped {
 		r.add(at, kind, format, args...)
@@ -195,7 +195,7 @@ func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	}
 }
 
-// result returns the problems as an error, or nil.
+// result returns the problems as an error, or nil if there are none.
 func (r *report) result() error {
 	if len(r.err.Problems) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func (r *report) result() error {
 	return &r.err
 }
 
-// The method `where` renders the current path. It shortens a deep path in the middle, and long keys.
+// The method `where` renders the current path. It leaves out the middle of a deep path, and cuts off long keys.
 func (r *report) where() string {
 	const head, tail = 12, 4
 	b := []byte{'$'}
@@ -239,5 +239,5 @@ func plainKey(s string) bool {
 	return true
 }
 
-// quote renders a text of the document for a message.
+// quote renders a text of the document, or its beginning, for a message.
 func quote(s string) string { return fmt.Sprintf("%.60q", s) }

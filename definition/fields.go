@@ -8,20 +8,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graph is an object of the document that describes a graph. The decoder adds the edges to the Graph at the end, in the order that the function
-// `declare` gives them.
+// graph is an object of the document that describes a graph. The decoder adds the nodes and edges to the Graph after it has read the object. The
+// function `declare` puts the edges in order.
 type graph struct {
 	*kahn.Graph
 	nodes    []node
 	edges    []kahn.Edge
-	schedule *Schedule // of a document
+	schedule *Schedule // the schedule of the document; only the outermost graph has one
 }
 
 // node is an object of the document that describes a node, with the edges written in it.
 type node struct {
 	kahn.Node
-	// The field computes is the kind of a node with an expression, and otherwise "". The field expression is the text of the
-	// expression; the method `compute` puts this text into TestExpr.
+	// The field `computes` is the kind that the form of the expression implies, or "" for a node without an expression. The
+	// field `expression` is the text of the expression. The method `compute` puts this text into TestExpr.
 	computes, expression string
 
 	after    []kahn.Edge
@@ -29,7 +29,7 @@ type node struct {
 	branches []kahn.Edge
 }
 
-// The objects of a document. The function init fills these variables, since they refer to one another.
+// The objects of a document. The function init sets these variables, since they refer to one another.
 var (
 	documentRecord   record[graph] // the outermost graph
 	graphRecord      record[graph]
@@ -46,7 +46,7 @@ var (
 	retryRecord      record[kahn.Retry]
 	edgeRecord       record[kahn.Edge]
 
-	// The record of an edge in a node lacks the fields that follow from the edge's place.
+	// The record of an edge that is written in a node lacks the fields whose values follow from the edge's place.
 	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
 )
 

@@ -59,8 +59,8 @@ func (p *parser) space() {
 	}
 }
 
-// The method `next` returns the byte at the current position, or 0 at the end. A NUL byte in the text also yields 0. The parser
-// rejects a 0 like any other unexpected byte, because no NUL byte may occur in JSON.
+// The method `next` returns the byte at the current position, or 0 at the end. It also returns 0 for a NUL byte. The
+// parser need not tell the two apart: each is a syntax error there, because JSON allows no NUL byte.
 func (p *parser) next() byte {
 	if p.pos == len(p.text) {
 		return 0
@@ -143,7 +143,7 @@ func (p *parser) value(v *Value, depth int) bool {
 	return p.fail(ErrSyntax, "expected a value, got %s", p.found())
 }
 
-// noValue are other languages' words for null.
+// noValue has the words that other languages use for null.
 var noValue = map[string]string{"None": "null", "nil": "null", "undefined": "null", "NULL": "null", "Null": "null"}
 
 func (p *parser) list(v *Value, depth int) bool {
@@ -298,7 +298,7 @@ func hex4(s string) (r rune, ok bool) {
 	return r, true
 }
 
-// numberLength returns the length of the JSON number at the beginning of s, or 0.
+// numberLength returns the length of the JSON number at the beginning of s, or 0 if there is none.
 func numberLength(s string) int {
 	i := 0
 	digits := func() bool {

@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns a problem for each node and each compensation of a kind that the host does not perform, and for each config that violates
-// the schema of its kind. It accepts nodes of the kinds in ownKinds. It checks configs only if the graph has Schemas. If `part` is true, some
-// parts of the document could not be read. The kind or the step of a node may be among them, so checkKinds then accepts a node without a step
-// to perform.
+// checkKinds checks the nodes and compensations of a graph. It returns a problem for each kind that the host does not perform, and for each config
+// that violates the schema of its kind. A node that needs no step of the host may also have no kind, or a kind in ownKinds. checkKinds checks configs
+// only if the graph has Schemas. If `part` is true, some parts of the document could not be read. A node may then lack its kind or its test, so
+// checkKinds does not report that the node needs a step of the host.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)

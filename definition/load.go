@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs. So the defects of a graph are reported when its document is read. The zero
-// value reads JSON.
+// Loader reads documents and compiles their graphs, so that it also reports the defects of a graph. The zero value reads
+// JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error
@@ -28,12 +28,12 @@ type Loader struct {
 	// a meaning of their own, such as [kahn.KindGate]. If Prepare sets the Schemas of the graph, a config that violates the schema of its
 	// kind is a problem, too. If Kinds is nil, every kind is accepted.
 	Kinds map[string]Kind
-	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. If the document has problems,
-	// Prepare gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
+	// Prepare, if not nil, sets what a document cannot contain, such as an Evaluator. Load calls it before it compiles the graph. If the document
+	// has problems, Prepare gets the part of the graph that could be read, so that Load also reports problems in guards, configs and contracts.
 	Prepare func(*kahn.Graph)
-	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. It may be the function Check of
-	// module schedule. If it returns several errors, joined by errors.Join, each of them is a defect. If an error is a
-	// [*kahn.Problem], its Field is the field of the Schedule with the defect, such as Cron.
+	// CheckSchedule, if not nil, returns the defects of a document's schedule. It may be the function Check of module
+	// schedule. It may return several defects, joined by errors.Join. If a defect is a [*kahn.Problem], its Field names the
+	// defective field of the Schedule, such as Cron.
 	CheckSchedule func(*Schedule) error
 }
 
@@ -42,15 +42,15 @@ type Document struct {
 	Graph *kahn.Graph
 	Root  *Value // the text as a tree
 	File  string // the name of the document in its problems, or ""
-	// Schedule says when runs of the graph begin; nil if the document does not say.
+	// Schedule says when runs of the graph begin. It is nil if the document has no schedule.
 	Schedule *Schedule
-	// Aliases are the uses of names that other engines have, such as the cause provider_error. Each Problem has the place of such a
-	// name. Its Suggestion has the names that [Encode] writes instead, separated by commas.
+	// Aliases has a Problem for each name of another engine in the document, such as the cause provider_error. The Problem has the
+	// place of the name. Its Suggestion has the names that [Encode] writes instead, separated by commas.
 	Aliases []*Problem
 }
 
-// Load reads a document and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in document order. The defects
-// that Compile finds have kind [ErrGraph]; errors.As also finds the [*kahn.GraphError].
+// Load reads a document and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in document order. A defect that
+// Compile finds has kind [ErrGraph]. If the whole document could be read, errors.As also finds the [*kahn.GraphError].
 func (l Loader) Load(data []byte) (*Document, error) {
 	parse := l.Parse
 	if parse == nil {
@@ -93,8 +93,8 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	return doc, nil
 }
 
-// Load decodes a document and compiles its graph: see [Loader]. prepare, if not nil, is called before the graph is compiled, to set
-// what is not data.
+// Load decodes a document and compiles its graph: see [Loader]. The function prepare, which may be nil, sets
+// what a document cannot contain: see Prepare of Loader.
 func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	doc, err := Loader{Limits: limits, Prepare: prepare}.Load(data)
 	if err != nil {
@@ -113,7 +113,7 @@ func named(err error, file string) error {
 	return err
 }
 
-// Parse reads a JSON text into a tree. It stops at the first problem of syntax.
+// Parse reads a JSON text into a tree. It stops at the first problem, and returns it.
 func Parse(data []byte, limits Limits) (*Value, error) {
 	limits = limits.Resolved()
 	if len(data) > limits.Bytes {

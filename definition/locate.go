@@ -13,10 +13,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Locate returns an error about the graph as an [*Error] about the document. Each [*kahn.Problem] of a [*kahn.GraphError] becomes a
-// [*Problem] of kind [ErrGraph], with the path and the position of the node, edge or field that the kahn.Problem names. If the document
-// does not contain the field, such as a Do that the host has set, the Problem has the position of the innermost value around it. Any
-// other error has the position of the document. Each error of errors.Join becomes a Problem of its own. Locate(nil) returns nil.
+// Locate converts an error about the graph to an [*Error] about the document. A [*kahn.Problem], alone or in a [*kahn.GraphError], becomes
+// a [*Problem] of kind [ErrGraph], with the path and the position of the node, edge or field that the kahn.Problem names. If the document
+// lacks the field, for example a Do that the host has set, the Problem has the path and the position of the innermost value around the
+// field. Any other error becomes a Problem at the beginning of the document. If errors.Join has joined a kahn.Problem with other errors,
+// each of them becomes a Problem of its own. Locate(nil) returns nil.
 //
 // A host can report violations of its own rules in the same way:
 //
@@ -39,19 +40,19 @@ func (d *Document) Locate(err error) error {
 	return r.result()
 }
 
-// foundError is an error about a graph. compiled is true if the error is from Compile.
+// foundError is an error about a graph. compiled is true if the error comes from a GraphError, as Compile returns it.
 type foundError struct {
 	err      error
 	compiled bool
 }
 
-// The function `flat` splits err, which may be a GraphError or several errors from errors.Join, and appends the single
-// errors to the list. The result `all` is the first GraphError in err.
+// The function `flat` appends err to the list `to`. It splits a GraphError into its problems. If errors.Join has joined a
+// Problem or a GraphError with other errors, flat splits err, too. The result `all` is the first GraphError in err.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
 	switch err.(type) {
-	case *kahn.Problem, *kahn.GraphError: // flat does not split the errors that these two types wrap
+	case *kahn.Problem, *kahn.GraphError: // a GraphError has the same method Unwrap, but is not from errors.Join
 		joined = false
 	}
 	switch {
@@ -72,11 +73,11 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 	return append(to, foundError{err, false}), nil
 }
 
-// inOrder compares two problems by their places.
+// inOrder compares the positions of two problems.
 func inOrder(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) }
 
-// locate adds an error about a graph to the report. If the error is from Compile and not about a Config, locate
-// replaces names of Go fields by names of document fields.
+// locate adds an error about a graph to the report. If the parameter `compiled` is true and the error is not about a Config,
+// locate replaces the names of Go fields in the message by the names of document fields.
 func (r *report) locate(parts *parts, err error, compiled bool) {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -117,14 +118,14 @@ func joinPath(graph, node string) string {
 	return graph + "/" + node
 }
 
-// part is a value of a document, with its path.
+// part is a value of a document, together with the path of the value.
 type part struct {
 	value *Value
 	path  []segment
 	name  *Value // for a node: its id, since problems of the node are reported at the position of the id
 }
 
-// edgePart is an edge of a document. node is the id of the node in which the edge is written, or "" if it is written outside nodes.
+// edgePart is an edge of a document. node is the id of the node in which the edge is written, or "" for an edge of a graph's list "edges".
 type edgePart struct {
 	part
 	node, from, to string
@@ -142,8 +143,8 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// The method `graph` adds the nodes and edges of a graph. The edges are in the order in which the function `declare` puts them. A value
-// with a Problem is skipped, because the decoder has not read the value and has not checked its size against the limits.
+// The method `graph` adds the nodes and edges of a graph. The edges are in the order in which the function `declare` puts them. The
+// method skips a value with a Problem: the decoder has neither read the value nor checked its size against the limits.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -155,7 +156,7 @@ func (p *parts) graph(path string, at part) {
 	p.edges[path] = edges
 }
 
-// The method `node` adds a node and the nodes in it. It returns the edges written in the node.
+// The method `node` adds a node and the nodes of its sub-graph. It returns the edges that are written in the node.
 func (p *parts) node(graph string, at part) (edges []edgePart) {
 	id := at.member("id").text()
 	path := joinPath(graph, id)
@@ -193,7 +194,7 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 }
 
 // The method `edge` returns an edge. For an edge that is written in a node, the parameter `known` already has this node and one end of the edge.
-// For any other edge it is empty.
+// For any other edge, `known` is empty.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {
@@ -232,7 +233,7 @@ func (at part) text() string {
 	return at.value.Text
 }
 
-// The method `member` returns the member of an object, or a part without a value if no such member was read.
+// The method `member` returns the member with the key. If the decoder has read no such member, it returns a part without a value.
 func (at part) member(key string) part {
 	if at.value != nil {
 		if found := members(at.value, key); len(found) > 0 && found[0].Problem == nil {
@@ -250,8 +251,8 @@ func (at part) item(i int) part {
 	return part{value: item, path: append(slices.Clip(at.path), step)}
 }
 
-// The method `field` returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", or the innermost part around it that the
-// document has.
+// The method `field` returns the part of the document that holds a Go field, such as "Gate.Timeout" or "Groups[2].Limit". If the document lacks
+// the field, it returns the innermost part around the field.
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
@@ -275,7 +276,7 @@ func (at part) field(path string) part {
 	return at
 }
 
-// The method `position` returns where the part begins.
+// The method `position` returns where the part begins. For a node, it returns where the node's id begins.
 func (at part) position() Position {
 	switch {
 	case at.name != nil:
@@ -286,7 +287,7 @@ func (at part) position() Position {
 	return at.value.At
 }
 
-// The map `renamed` has the document fields whose names do not follow from the names of the Go fields.
+// The map `renamed` has the names that Go fields have in documents, if these names do not follow from the Go names.
 var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "CompensateBy": "compensate", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
 
 // goFields are the names of the Go fields that Compile's errors mention.

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// checkName returns the defect of a name, or "". Names appear in logs, terminals and tables, so a name must be one line
+// checkName returns the defect of a name, or "" if there is none. Names appear in logs, terminals and tables, so a name must be one line
 // without changes of writing direction.
 func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	switch {
@@ -25,9 +25,9 @@ func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	return "", ""
 }
 
-// checkID returns the defect of a node's id, or "". Ids become keys, paths and parts of pages. checkID rejects ids with
-// a character of markup (<, > or ") and the id __proto__, which breaks JavaScript objects. So consumers need not handle
-// such ids.
+// checkID returns the defect of a node's id, or "" if there is none. Ids become keys, paths and parts of pages. checkID
+// rejects ids with a character of markup (<, > or "), and the id __proto__, which breaks JavaScript objects. So consumers
+// need not handle such ids.
 func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
 	if s == "" {
 		return ErrValue, "must not be empty"

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// addFromPart compiles the part of the graph that could be read, and adds its problems to the document's problems. It leaves out
-// problems that the graph may have only because the rest could not be read.
+// addFromPart compiles the part of the graph that could be read, and adds the problems of this part to the document's problems. It leaves
+// out a problem if the whole graph might not have it.
 func (l Loader) addFromPart(err error, doc *Document) {
 	written, ok := err.(*Error)
 	g, root := doc.Graph, doc.Root
@@ -51,7 +51,7 @@ func (l Loader) addFromPart(err error, doc *Document) {
 	slices.SortStableFunc(written.Problems, inOrder)
 }
 
-// A loss is what the graph may lack because parts of the document could not be read.
+// A loss says what the graph may lack because parts of the document could not be read.
 type loss struct {
 	fields map[string][]string // fields that could not be read completely, by the path of their node; a field "" stands for any field
 	edges  bool                // the document may have edges, labels or kinds of nodes that the graph lacks
@@ -62,14 +62,14 @@ type loss struct {
 	schedule bool
 }
 
-// ownFields are the fields of a node that matter to no other node.
+// ownFields are the fields of a node that do not affect other nodes.
 var ownFields = []string{
 	"label", "config", "params", "choices", "disabled", "when", "guard_errors", "no_match", "join", "skip_mode", "on_upstream_failure", "default",
 	"handling", "cancel_losers", "cancel_on_late_failure", "continue_on_fail", "cleanup", "critical", "retry", "timeout", "overall_timeout",
 	"max_crashes", "priority", "estimate", "groups", "key", "memo", "memo_name", "files", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
 }
 
-// inNode matches the path of a problem in a node. Its groups are the field of the node and the rest of the path.
+// inNode matches the path of a problem in a node. The groups of the pattern are the field of the node and the rest of the path.
 var inNode = regexp.MustCompile(`^.*\.nodes\[\d+\]\.([a-z_]+)(.*)$`)
 
 // lossOf finds what the graph lacks because of a document's problems.
@@ -106,7 +106,8 @@ func (l *loss) add(p *Problem) {
 	}
 }
 
-// inGraph adds a problem that is in a graph, but in none of its nodes. The parameter `path` is the problem's path in the graph's object.
+// inGraph records what may be lost because of a problem in a graph but outside its nodes. The parameter `path` is the path of the problem within the
+// object of the graph.
 func (l *loss) inGraph(path string, p *Problem) {
 	end := strings.IndexAny(path, ".[")
 	field := path
@@ -132,7 +133,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	}
 }
 
-// The method `leaves` reports whether a problem of the part that was read is also a problem of the whole document.
+// The method `leaves` reports whether a problem of the part that was read is certainly a problem of the whole document.
 func (l *loss) leaves(err error) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -162,11 +163,11 @@ func (l *loss) leaves(err error) bool {
 	return !l.nodes && !l.edges && !l.inputs && len(l.fields[name]) == 0
 }
 
-// labelFields are the fields of a node that say which labels its edges may have.
+// labelFields are the fields of a node that say which labels the edges from the node may have.
 var labelFields = []string{"", "kind", "test", "expression", "routes", "choices", "gate", "graph", "map", "loop"}
 
-// leavesLabel reports whether the error is about an edge's label and also holds for the whole document. Such an error holds if the
-// document has the edge at the index that the error names, and if everything about the edge's source was read.
+// leavesLabel reports whether the error is about an edge's label, and certainly holds for the whole document. This is so if all
+// nodes were read, the document has the edge at the index in the error, and all labelFields of the edge's source were read.
 func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Graph) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) || p.Field != "Label" || l.nodes {
@@ -182,7 +183,7 @@ func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Grap
 		!slices.ContainsFunc(l.fields[joinPath(p.Graph, edge.From)], func(field string) bool { return slices.Contains(labelFields, field) })
 }
 
-// addGraphs adds a graph and the graphs in it, by the paths of their composites.
+// addGraphs adds a graph and all graphs nested in it to a map. The key of a nested graph is the path of the composite that contains it.
 func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	to[path] = g
 	for _, n := range g.Nodes() {
@@ -192,8 +193,8 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// The method `closes` reports whether the error names a cycle and the document has the closing edge at the index that the error names.
-// The document may have another edge at that index, since the indices in the error do not count edges that could not be read.
+// The method `closes` reports whether the error is about a cycle and the document has the closing edge of the cycle at the index in the
+// error. Another edge may be at this index, since an index in the error counts only the edges that could be read.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

@@ -17,14 +17,15 @@ import (
 type Schedule struct {
 	// Name identifies the schedule in its store. Default: the name of the graph.
 	Name string
-	// Cron is a cron expression and Zone its time zone; Every is an interval. A schedule has either a Cron or an
-	// Every.
+	// Cron is a cron expression, and Zone is its time zone. Every is an interval. A schedule has either a Cron or
+	// an Every.
 	Cron, Zone string
 	Every      time.Duration
-	// Missed says for which missed ticks runs are started later: "none", "all" or, if it is empty, only the latest. A tick is a time at which a
-	// run is due.
+	// Missed says which missed ticks get a run later: none of them ("none"), all of them ("all") or, if Missed is empty, the latest one. A tick
+	// is a time at which a run is due.
 	Missed string
-	// Overlap is "allow" if the run of a tick may begin while an earlier run has not ended. If it is empty, such a tick is skipped.
+	// Overlap is "allow" if the run of a tick may begin before the run of an earlier tick has ended. If Overlap is empty, a tick is skipped while
+	// an earlier run has not ended.
 	Overlap string
 	// StartingDeadline is how late the run of a tick may begin. Jitter bounds the random delay of a tick.
 	StartingDeadline, Jitter time.Duration
@@ -37,7 +38,7 @@ type Schedule struct {
 	Inputs map[string]any
 }
 
-// InputTick is the root input that receives the time of the tick in a schedule's runs, as a text in RFC 3339.
+// InputTick is the name of a root input. In the runs of a schedule, this input has the time of the tick, as a text in RFC 3339.
 const InputTick = "tick"
 
 var scheduleRecord = record[Schedule]{alone: "cron", fields: []field[Schedule]{
@@ -62,7 +63,7 @@ func checkScheduleName(s string, limits Limits) (kind ErrorKind, problem string)
 	return kind, problem
 }
 
-// scheduleField returns the field with the schedule of a document.
+// scheduleField returns the field of a document that holds the schedule.
 func scheduleField(key string) field[graph] {
 	f := optional(key, &scheduleRecord, func(g *graph) **Schedule { return &g.schedule })
 	read := f.read
@@ -154,9 +155,9 @@ func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	}
 }
 
-// checkSchedule finds the defects of a document's schedule: defects that the host's CheckSchedule finds, a name of the graph that cannot be
-// the schedule's name, missing inputs, and inputs that the graph does not have. Inputs are not checked if the graph declares none, or if
-// allInputs is false: then some inputs of the graph could not be read.
+// checkSchedule returns the defects of a document's schedule: the defects that the host's CheckSchedule returns, missing inputs, and inputs that
+// the graph does not declare. If the schedule takes its name from the graph, a name that a schedule cannot have is a defect, too. checkSchedule
+// checks inputs only if the graph declares inputs and all of them could be read (allInputs is true).
 func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found []error) {
 	if s == nil {
 		return nil
@@ -196,7 +197,7 @@ func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found
 	return found
 }
 
-// inSchedule splits the host's error about a schedule into single errors, each with the field that the error is about.
+// inSchedule splits the host's error about a schedule into single errors. Each of them names the field that it is about.
 func inSchedule(err error) (list []error) {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range many.Unwrap() {

@@ -14,16 +14,16 @@ import (
 //go:embed schema.json
 var schema string
 
-// Schema returns the JSON Schema, draft 2020-12, of the documents. Some rules are beyond a schema, and only the decoder
-// checks them: ids are unique, edges lead to existing nodes, and the limits hold. [SchemaWith] adds the kinds of a host.
+// Schema returns the JSON Schema, draft 2020-12, of the documents. A schema cannot express all rules: only the decoder
+// checks that ids are unique, that edges lead to existing nodes, and that the limits hold. [SchemaWith] adds the kinds of a host.
 func Schema() []byte { return []byte(schema) }
 
 // Kind describes a kind of nodes that a host performs.
 type Kind struct {
 	// Description is for authors of documents: editors show it.
 	Description string
-	// Config is the JSON Schema of the config of such nodes. It is JSON text, as a string, a []byte or a json.RawMessage, or a value to be
-	// encoded as JSON, such as a map. If Config is nil, any config is accepted.
+	// Config is the JSON Schema for the configs of these nodes. It is a JSON text (a string, a []byte or a json.RawMessage), or another value
+	// that json.Marshal encodes as the schema, such as a map. If Config is nil, any config is accepted.
 	Config any
 }
 
@@ -37,10 +37,10 @@ var ownKinds = map[string]Kind{
 	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
 }
 
-// SchemaWith returns the JSON Schema of documents for a host that performs the given kinds; the keys of the map are their names.
+// SchemaWith returns the JSON Schema of documents for a host that performs the given kinds. The keys of the map are the names of the kinds.
 // The schema accepts these kinds, and the kinds with a meaning of their own, such as [kahn.KindGate]. It rejects all other kinds,
-// and configs that violate the schema of their kind. A config's schema must not refer to anything outside itself. The error names a
-// kind whose Config cannot be encoded as JSON.
+// and configs that violate the schema of their kind. A config's schema must not refer to anything outside itself. An error is
+// returned if a Config is not valid JSON or cannot be encoded as JSON; it names the kind.
 func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	root, err := Parse([]byte(schema), Limits{})
 	if err != nil {
@@ -84,8 +84,8 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 
-// configSchema returns the schema of a kind's config, as a member of $defs. The schema is a separate resource, so that its references cannot
-// lead outside it.
+// configSchema returns the schema of a kind's config, as a member of $defs. The schema gets an $id, so that a reference
+// such as #/$defs/x leads into this schema, and not into the schema around it.
 func configSchema(kind string, schema any) (*Value, error) {
 	var data []byte
 	switch s := schema.(type) {

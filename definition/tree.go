@@ -5,7 +5,7 @@ import "fmt"
 // Type is the type of a [Value].
 type Type uint8
 
-// The types of values, the same as JSON's.
+// The types of values are the types of JSON.
 const (
 	Null Type = iota
 	Bool
@@ -25,11 +25,11 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Value is a document, or a part of one, as a tree that records the place of everything in its text. The readers of all formats make
-// such trees, and the same code decodes them; see [FromTree].
+// Value is a document or a part of a document, as a tree. The tree records where each value begins in the text. The readers of all formats
+// make such trees, and the same code decodes them; see [FromTree].
 type Value struct {
 	Type Type
-	// Text is the content of a text, the literal of a number as JSON writes it, or, for a Bool, "true" or "false".
+	// Text is the content of a text, the JSON literal of a number, or "true" or "false" for a Bool.
 	Text string
 	// Items are the elements of a list or the members of an object, in document order. An object may have a key twice here; the decoder
 	// rejects such an object.
@@ -37,10 +37,10 @@ type Value struct {
 	// Key is the key of a member of an object.
 	Key string
 	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set. FromTree
-	// reports the problem with the value's path, and does not read the value. A syntax problem is attached to the root; its Path may say
-	// where in the document the problem is. An ambiguous value keeps its Text.
+	// reports the problem with the value's path, and does not read the value. A syntax problem is the Problem of the root, and its
+	// Path may name a place deeper in the document. An ambiguous value keeps its Text.
 	Problem *Problem
-	// At is where the value begins, and KeyAt where a member's key begins.
+	// At is where the value begins. KeyAt is where the key of a member begins.
 	At, KeyAt Position
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// A word says what to write instead of another engine's name of a field.
+// A word says what to write instead of another engine's name for a field.
 type word struct {
 	fields string // the fields to write instead; the message suggests the first of them that the object can have
 	note   string // how to write the field, if its name does not say enough
@@ -21,8 +21,8 @@ const (
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
-// The map `words` has names of fields in other engines, and names of Go fields that have another name in documents. Case and the
-// separators "_", "-" and "." do not matter.
+// The map `words` has other engines' names for fields, and names of Go fields that have another name in documents. The keys of the map
+// have the form that the function `fold` returns, so case and the separators "_", "-" and "." do not matter.
 var words = map[string]word{
 	"dependson": {"after", ""}, "depends": {"after", ""}, "dependencies": {"after", ""}, "upstream": {"after", ""}, "requires": {"after", ""},
 	"runafter": {"after", ""}, "previous": {"after", ""}, "parents": {"after", ""}, "downstream": {"next", ""}, "then": {"next", ""}, "goto": {"next", ""},
@@ -64,7 +64,7 @@ var words = map[string]word{
 	"misfire": {"missed", `it is "latest", "none" or "all"`}, "concurrencypolicy": {"overlap", `it is "skip" or "allow"`}, "startingdeadlineseconds": {"starting_deadline", asDuration},
 }
 
-// The map `values` has names that other engines use for values of enums, and for each name the values to write instead.
+// The map `values` has other engines' names for values of enums. For each name, it has the values to write instead.
 // The message suggests the first of these values that the field can have.
 var values = map[string]string{
 	"any": "any_succeeded always", "all": "all_succeeded both", "allsuccess": "all_succeeded", "onesuccess": "any_succeeded", "always": "all_done",
@@ -80,7 +80,7 @@ func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }
 
-// The function `first` returns the first word of the text `of` that is among the choices, or "".
+// The function `first` returns the first word of the text `of` that is among the choices, or "" if there is none.
 func first(of string, choices []string) string {
 	for name := range strings.FieldsSeq(of) {
 		for _, choice := range choices {

@@ -10,8 +10,8 @@ import (
 const lineWidth = 100
 
 // appendValue appends the JSON text of a value that begins at the given column. indent is the indentation of the line,
-// in levels. A list or an object is written on one line if it fits there and has at most two levels, as nests counts
-// them. Otherwise each item gets a line.
+// in levels. A list or an object is written on one line if the line is not longer than lineWidth, and if the value has at
+// most two levels, as nests counts them. Otherwise each item begins on a line of its own.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
 	if !nests(v, 2) {
 		line := appendLine(nil, v)
@@ -89,6 +89,6 @@ func appendText(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // cannot fail, because a string always has a JSON form, and a buffer takes everything
+	_ = enc.Encode(s) // Encode cannot fail: every string has a JSON form, and every write to a Buffer succeeds
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }

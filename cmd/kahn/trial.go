@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method `try` runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not
-// tick: it jumps to the next time for which the run waits. The case fails if it takes longer than limit; 0 means no limit.
+// The method `try` runs one case. It returns the run's result and the failed expectations. A kahn.Coordinator performs the run. The run's clock does
+// not tick: it jumps to the next time for which the run waits. The case fails if it takes longer than `limit`; 0 means no limit.
 func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -28,7 +28,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 		return nil, []error{err}
 	}
 	mode := c.mode(namesOf(s.graph).gates)
-	now := time.Now() // the clock starts at the real time, on which the deadlines of real steps depend
+	now := time.Now() // the clock starts at the real time, because real steps get their deadlines from it
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
 		return nil, []error{err}
@@ -47,11 +47,11 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
-// maxWaits bounds the number of jumps of a case's clock. The jumps take no real time. So without this bound a step with very many attempts would be
-// repeated without a pause, and the attempts would soon use up the memory.
+// maxWaits bounds how often the clock of a case jumps. A jump takes no real time. Without this bound, a step with very many attempts would repeat
+// without a pause, and its attempts would soon fill the memory.
 const maxWaits = 100_000
 
-// drive performs the run until the run ends or waits for an answer that the case does not have.
+// drive performs the run until the run ends or waits for an answer that the case does not give.
 func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time, step kahn.StepFunc) error {
 	asked := map[string]bool{}
 	for waits := 0; !run.Run().Status().Terminal(); {
@@ -84,10 +84,10 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		}
 		run.Advance(now)
 	}
-	return context.Cause(ctx) // not nil if the limit ended a real step
+	return context.Cause(ctx) // not nil if ctx ended during the last step
 }
 
-// The method `answer` gives waiting nodes the answers that the case has for them. patient reports whether the case lets a node wait for its timeout.
+// The method `answer` gives each waiting node the answer that the case has for it. patient is true if the case lets a waiting node time out.
 func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
 	for _, wait := range run.Waiting() {
 		m := c.Mocks[declaredPath(wait.Node)]
@@ -142,7 +142,7 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	return mode
 }
 
-// mock returns the mock of a step. It is a sequence, even if all attempts are equal, because only sequences are retried.
+// mock returns the mock of a step. The mock is a Sequence even if all attempts are equal, because kahn does not retry other mocks.
 func (m mock) mock() kahn.Mock {
 	attempts := m.Sequence
 	if attempts == nil {
@@ -169,7 +169,7 @@ func (m mock) attempt() kahn.Mock {
 	case m.Answer != nil, m.Wait:
 		return kahn.Mock{Do: wait}
 	}
-	if m.Output == nil { // only a mock of a compensation has no output
+	if m.Output == nil { // only the mock of a compensation may have no field at all
 		return kahn.Mock{}
 	}
 	v, err := decoded(m.Output)
@@ -184,7 +184,7 @@ func wait(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend("", nil, nil)
 }
 
-// The method `judge` returns the failed expectations about the run as a whole: its status, its output, and the nodes that wait.
+// The method `judge` returns the failed expectations about the whole run: its status, its output, and the nodes that wait.
 func (c *testCase) judge(res *kahn.Result) (failures []error) {
 	if want := c.Expect.Status; want != "" && res.Status.String() != want {
 		failures = append(failures, fmt.Errorf("the run: expected status %s: %v", want, res.Status))
@@ -211,7 +211,7 @@ func listed(names []string) string {
 	return cmp.Or(strings.Join(names, ", "), "nothing")
 }
 
-// The method `assertions` returns the expectations of a node as assertions.
+// The method `assertions` returns assertions that check what the case expects of a node.
 func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	if e.Status != nil {
 		list = append(list, kahn.AssertStatus(path, *e.Status))
@@ -270,7 +270,7 @@ func compare(want json.RawMessage, got any, same func(want, got any) bool) error
 	return nil
 }
 
-// The function `includes` reports whether a value contains the expected value. An object may have further fields.
+// The function `includes` reports whether a value equals the expected value. Objects in the value may have additional fields, except inside lists.
 func includes(want, got any) bool {
 	object, ok := want.(map[string]any)
 	if !ok {

@@ -35,7 +35,7 @@ The exit code is 0.`,
 	},
 }
 
-// versionLines describes a build.
+// versionLines returns the lines that `kahn version` prints for a build.
 func versionLines(info *debug.BuildInfo) string {
 	command, used := cmp.Or(info.Main.Version, "unknown"), "unknown"
 	for _, setting := range info.Settings {

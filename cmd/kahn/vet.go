@@ -61,7 +61,7 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 	return code
 }
 
-// vet returns a definition and its problems. The definition is nil if definition.Loader returns an error for it.
+// vet returns a definition and its problems. The definition is nil if definition.Loader refuses it.
 func (p performer) vet(file string, data []byte) (*definition.Document, problems) {
 	c := checker{file: file, text: data, by: p}
 	root, parseErr := parserOf(file)(data, definition.Limits{})
@@ -83,7 +83,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	}
 	if plan != nil {
 		warnings := plan.Warnings()
-		// vet does not know which inputs the steps of a host read, so for a host it does not warn about unused inputs.
+		// vet does not know what the steps of a host read, so it does not look for unused parts in a host's definition.
 		if p.hosted == nil {
 			warnings = append(warnings, unused(g)...)
 		}
@@ -103,7 +103,7 @@ func (c *checker) addReserved(root *definition.Value) {
 	}
 }
 
-// addAliases adds a warning for each name that a definition has taken from another engine.
+// addAliases adds a warning for each name of another engine that a definition uses.
 func (c *checker) addAliases(aliases []*definition.Problem) {
 	for _, p := range aliases {
 		c.add(problem{

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkConfigs checks the configs of nodes, and of their compensations, against the schemas of their kinds. It also checks a document
-// that definition.Loader refuses. `refused` is the Loader's error, or nil.
+// checkConfigs checks the configs of nodes and of compensations. It compares each config with the schema of its kind, and checks the templates in
+// the config. `refused` is the error of definition.Loader for the document, or nil.
 func (c *checker) checkConfigs(root *definition.Value, refused error) {
 	scopes := scopesOf(refused)
 	for at, n := range nodesOf(root) {
@@ -43,7 +43,7 @@ func (c *checker) checkConfigs(root *definition.Value, refused error) {
 	}
 }
 
-// checkConfig compares a config with the schema of its kind.
+// checkConfig checks a config against the schema of its kind. If the kind has a function for a further check, checkConfig calls it.
 func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any) {
 	bad := func(n *definition.Value, path, message string) {
 		c.addAt(n.At, problem{Path: path, Node: at.node, Message: fmt.Sprintf("config of kind %s: %s", k.name, message)})
@@ -77,7 +77,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// besideConfig maps the names of fields of a node to messages for an author who has written such a field into the node's config.
+// besideConfig maps the names of some fields of a node to messages. The message is for an author who has written the field into the node's config.
 var besideConfig = func() map[string]string {
 	notes := map[string]string{}
 	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {

@@ -37,13 +37,13 @@ func writeJSON(w io.Writer, v any) {
 	_ = encoder.Encode(v) // the command reports the error when it ends
 }
 
-// annotationText escapes the message of a workflow command of GitHub Actions. annotationValue escapes the value of a property of the command.
+// annotationText escapes the message of a GitHub Actions workflow command. annotationValue escapes the value of a property of this command.
 var (
 	annotationText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	annotationValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// annotation returns the problem as a workflow command of GitHub Actions, which shows the problem at its line in a pull request.
+// annotation returns the problem as a workflow command of GitHub Actions. In a pull request, GitHub shows the problem at its line.
 func (p problem) annotation() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "::%s file=%s", p.Severity, annotationValue.Replace(filepath.ToSlash(p.File)))
@@ -110,13 +110,13 @@ type (
 	}
 )
 
-// sarifRules has a rule for each severity. The severities have the same names as SARIF's levels.
+// sarifRules has one rule for each severity. The severities have the same names as SARIF's levels.
 var sarifRules = []sarifRule{
 	{string(isError), sarifText{"The definition cannot be run as it is."}},
 	{string(isWarning), sarifText{"The definition is valid, and probably not what is meant."}},
 }
 
-// sarif returns the report for tools that read SARIF, such as GitHub's code scanning.
+// sarif returns the problems as a report for tools that read SARIF, such as GitHub's code scanning.
 func (ps problems) sarif() sarifLog {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -144,7 +144,7 @@ func (ps problems) sarif() sarifLog {
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
 }
 
-// fileURI returns the name of a file as a URI reference. The reference is absolute if the name is absolute, and otherwise relative.
+// fileURI returns the name of a file as a URI reference. The reference is absolute if the name is absolute; otherwise it is relative.
 func fileURI(name string) string {
 	u := url.URL{Path: filepath.ToSlash(name)}
 	if filepath.IsAbs(name) {

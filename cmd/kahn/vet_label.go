@@ -9,9 +9,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns about edges that are never taken: such an edge has a label that the test of its source never yields.
+// checkLabels warns about each edge with a label that the test of the edge's source never yields. No run takes this edge.
 func (c *checker) checkLabels(root *definition.Value) {
-	answers := map[*definition.Value]map[string][]string{} // by graph and id of a node: the labels that its test may yield
+	answers := map[*definition.Value]map[string][]string{} // by graph and by id of a node: the labels that the node's test may yield
 	for at, n := range nodesOf(root) {
 		if member(n, "choices") != nil || text(n, "test") == "" { // Compile reports labels that are not among the choices
 			continue
@@ -68,7 +68,7 @@ func (c *checker) checkLabelsOf(answers map[string][]string, id string, v *defin
 	c.checkLabel(answers[id], id, label.Text, label.At, at.in(".label"))
 }
 
-// labelClasses maps each label with synonyms to one of the synonyms.
+// labelClasses maps each label that has a synonym to its class. Labels of one class have the same meaning.
 var labelClasses = map[string]string{"true": "true", "yes": "true", "false": "false", "no": "false"}
 
 func (c *checker) checkLabel(answers []string, id, label string, position definition.Position, at place) {

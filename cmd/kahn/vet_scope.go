@@ -11,7 +11,7 @@ import (
 
 // scope holds the names that the templates of a node may use.
 type scope struct {
-	inputs *nameSet // root inputs; nil means any
+	inputs *nameSet // the inputs that templates may name; nil means any
 	params []string // the parameters, sorted
 	closed bool     // whether the node has only the parameters in params
 	free   bool     // whether the names in the field `inputs` are parameters of the node, too
@@ -20,31 +20,31 @@ type scope struct {
 	undo   bool // whether the config belongs to a compensation
 }
 
-// wiring describes the edges that the text of a graph contains, even if the graph does not compile.
+// wiring describes the edges that the text of a graph contains. The graph need not compile.
 type wiring struct {
 	ids    map[string]int
 	names  []string   // the ids, in document order
 	params [][]string // by node: the parameters that edges deliver; nil if no edge leads to the node
-	before [][]int    // by node: the nodes from which edges lead to it
-	partly []bool     // by node: whether the node may have edges or parameters that could not be read
+	before [][]int    // by node: its direct predecessors
+	partly []bool     // by node: whether some edges or parameters of the node may be unread
 	open   bool       // whether unread edges may lead to any node
 
-	above [][]uint64 // by node: its ancestors as bits; nil if unknown; the method `climb` sets it on first use
+	above [][]uint64 // by node: its ancestors as bits, or nil if they are unknown; filled by the method `climb` on first use
 }
 
-// scopes holds the wiring of the graphs of a document.
+// scopes holds the wiring and the inputs of each graph of a document.
 type scopes struct {
 	unread unread
 	graphs map[*definition.Value]*wiring
 	inputs map[*definition.Value]*nameSet // by graph
 }
 
-// scopesOf returns the scopes of a document. err is the error of its Loader.
+// scopesOf returns the scopes of a document. err is the Loader's error for the document, or nil.
 func scopesOf(err error) *scopes {
 	return &scopes{unreadOf(err), map[*definition.Value]*wiring{}, map[*definition.Value]*nameSet{}}
 }
 
-// nameSet is an ordered set of names.
+// nameSet is a set of names. It keeps the order in which the names were added.
 type nameSet struct {
 	list []string
 	has  map[string]bool
@@ -59,8 +59,8 @@ func (s *nameSet) add(names ...string) {
 	}
 }
 
-// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, the inputs that an enclosing map or loop adds, the
-// inputs of the document, and the input "here" that this command adds. It returns nil if the graph or the document accepts any input.
+// inputsOf returns the inputs that the templates of a node may name: the inputs of the document, the inputs of the node's graph, the inputs that the
+// map or loop around this graph adds, and the input "here" that this command adds. It returns nil if the graph or the document accepts any input.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {
 		return known
@@ -83,7 +83,7 @@ func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	return set
 }
 
-// The method `of` returns the scope of a node, without its inputs.
+// The method `of` returns the scope of a node. It does not set the fields `inputs` and `undo`.
 func (s *scopes) of(at place, n *definition.Value) scope {
 	w := s.graphs[at.graph]
 	if w == nil {
@@ -111,7 +111,7 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// delivers reports whether the node has or may have a parameter. In the outermost graph, a node to which no edge leads and that has no ports gets the
+// delivers reports whether the node has or may have the parameter `name`. In the outermost graph, a node without in-edges and without ports gets the
 // inputs of the graph as parameters.
 func (s scope) delivers(name string) bool {
 	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
@@ -158,10 +158,10 @@ func (s *scopes) wiring(at place) *wiring {
 	return w
 }
 
-// edge holds the ends of an edge that are known from the place of the edge in the document.
+// edge holds the source and the target of an edge, as far as the place of the edge in the document determines them.
 type edge struct{ from, to string }
 
-// The method `edges` adds the edges of a part of a document. The part is one edge or a list of edges.
+// The method `edges` adds the edges that a part of a document describes. The part is one edge or a list of edges.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return
@@ -206,7 +206,8 @@ func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	w.partly[to] = w.partly[to] || unread || !ok
 }
 
-// The method `leads` reports whether edges lead from one node to another, or may lead there because edges could not be read.
+// The method `leads` reports whether edges lead from one node to another, directly or through other nodes. It also returns true if it cannot tell,
+// for example because an edge could not be read.
 func (w *wiring) leads(from, to string) bool {
 	source, ok := w.ids[from]
 	target, known := w.ids[to]
@@ -220,7 +221,7 @@ func (w *wiring) leads(from, to string) bool {
 	return above == nil || above[source/64]&(1<<(source%64)) != 0
 }
 
-// The method `climb` finds the ancestors of all nodes, except nodes in or after a cycle and nodes after an unread edge.
+// The method `climb` finds the ancestors of every node. It skips nodes that are in a cycle or have unread parts, and all nodes after them.
 func (w *wiring) climb() {
 	w.above = make([][]uint64, len(w.before))
 	after, left := make([][]int, len(w.before)), make([]int, len(w.before))
@@ -261,8 +262,8 @@ func (w *wiring) climb() {
 // The type `unread` describes the parts of a document that could not be read.
 type unread struct {
 	paths   []string
-	unknown map[string][]string // by path of an object: the fields probably meant by its unknown fields; "" may be any field
-	other   bool                // whether further parts, which are neither in `paths` nor in `unknown`, could not be read
+	unknown map[string][]string // by path of an object: for each unknown field in it, the field that was probably meant; "" stands for any field
+	other   bool                // whether there are unread parts that are neither in `paths` nor in `unknown`
 }
 
 func unreadOf(err error) unread {
@@ -275,7 +276,7 @@ func unreadOf(err error) unread {
 	for _, p := range all.Problems {
 		switch {
 		case p.Kind == definition.ErrGraph || p.Kind == definition.ErrVersion:
-		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // further parts were not read, or the path is unknown
+		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // further parts are unread, or the path is unknown
 			u.other = true
 		case p.Kind == definition.ErrUnknownField && strings.ContainsAny(p.Path, ".["):
 			object := p.Path[:strings.LastIndexAny(p.Path, ".[")]
@@ -299,8 +300,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// The method `misses` reports whether an object or one of its named fields could not be read. It also returns true if an unknown field of the object
-// may be meant for one of the named fields.
+// The method `misses` reports whether an object or one of its named fields could not be read. It also returns true if the object has an unknown
+// field that may be a misspelling of a named field.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

@@ -14,14 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// templateCall is a call of one of the functions of expandText.
+// templateCall is a call of a function in a template, or a place where the template reads its data.
 type templateCall struct {
 	function string
 	name     string // the first argument
-	computed bool   // whether there is no first argument that is a literal text; if so, the field name is empty
-	noText   bool   // whether the first argument cannot be a text: a number, a bool, nil, or a word that is not the name of a function
-	data     string // if not "", this is no call: the template reads this field of its data, but templates have no data
-	at       int    // the offset of the function in the text
+	computed bool   // whether the first argument is missing or is not a literal text; if so, the field `name` is empty
+	noText   bool   // whether the first argument cannot be a text: it is a number, a bool, nil, or a word that is not the name of a function
+	data     string // "" for a call; otherwise the template reads this field of its data, although templates have no data
+	at       int    // the offset of the function or field in the text
 	nameAt   int    // the offset of the first argument
 }
 
@@ -33,8 +33,8 @@ var templateFunctions = template.FuncMap{
 
 func none(...any) string { return "" }
 
-// callsIn returns the calls in a template, including calls of functions that do not exist, and the places where the template reads data that it does
-// not have.
+// callsIn returns the calls in a template, even calls of functions that do not exist. It also returns each place where the template reads its data,
+// although templates have no data.
 func callsIn(text string) ([]templateCall, error) {
 	top := parse.New("")
 	top.Mode = parse.SkipFuncCheck
@@ -78,7 +78,7 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	case *parse.CommandNode:
 		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
 			call := templateCall{function: f.Ident, computed: true, at: int(f.Position())}
-			// A call that is written without an argument gets its argument from a pipe, so its first argument is not known.
+			// If a call has no written argument, a pipe may deliver one, so `computed` stays true.
 			if len(n.Args) > 1 {
 				call.nameAt = int(n.Args[1].Position())
 				switch n.Args[1].(type) {
@@ -128,7 +128,7 @@ func isNaming(function string) bool {
 // isUndoing reports whether a function reads data about the node that is being undone.
 func isUndoing(function string) bool { return function == "output" || function == "certain" }
 
-// checkTemplates finds the defects of the templates in a config.
+// checkTemplates reports the defects of the templates in a config.
 func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 	if v.Type == definition.Text {
 		c.checkTemplate(at, v, in)
@@ -143,7 +143,7 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 }
 
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
-	said := map[string]bool{} // the problems that were reported for this text, since each is reported only once
+	said := map[string]bool{} // the messages reported for this text so far; each message is reported once
 	found := func(offset int, p problem) {
 		switch p.Path, p.Node = at.path, at.node; {
 		case said[p.Message]:
@@ -218,9 +218,9 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse. It also returns the offset in the text of the word to which the error refers.
-// If the line that the error names does not contain this word, it returns the offset of the first braces in this line or, without braces, of the
-// beginning of the line.
+// describeTemplate describes an error of package text/template/parse. It also returns the offset of the word to which the error refers. It looks for
+// this word in the line of the error, from the line's first braces on. If it does not find the word, it returns the offset of these braces, or of
+// the line if there are no braces.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -247,8 +247,8 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// The method `within` converts an offset in a text to a position in the file. If the file contains the text in another form, for example
-// with escapes, it returns the position at which the text begins.
+// The method `within` converts an offset in a text to a position in the file. If the text has another form in the file, for example with escapes, it
+// returns the position at which the text begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later
@@ -267,7 +267,7 @@ func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	return v.At
 }
 
-// line returns a line of the file, or "" if there is none. Lines count from 1.
+// line returns the line of the file with the number n, or "" if there is no such line. The first line has the number 1.
 func (c *checker) line(n int) string {
 	if c.lines == nil {
 		c.lines = strings.Split(string(c.text), "\n")

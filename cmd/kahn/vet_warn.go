@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// unused returns warnings about parts of a graph that have no effect in this command, such as a key, or an input or a parameter that no node reads.
-// It also warns about files that do not exist, and about jq programs that get no input.
+// unused returns warnings about parts of a graph that have no effect in this command: keys of nodes, inputs that no node reads, parameters that a jq
+// program does not read, and the config of a node with a test. It also warns about files that do not exist, and about jq programs that get no input.
 func unused(g *kahn.Graph) []error {
 	w := warner{}
 	used := namesUsed(g)

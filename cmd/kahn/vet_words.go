@@ -11,9 +11,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// A saying replaces a library's message about a text. The regular expression `said` matches the message. `says` is the replacement, in which $1
-// and $2 stand for the groups of `said`. The text of the first group that is not empty is also in the template or program, at the place of the
-// mistake.
+// A saying replaces a library's message about a text. The regular expression `said` matches the message. The text `says` is the replacement; in it,
+// $1 and $2 stand for the groups of `said`. The text of the first group that is not empty also occurs in the template or program, at the mistake.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -23,8 +22,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns the replacement for a message, and the text of the saying's first group that is not empty. If no saying matches, the replacement
-// is the text `otherwise`, a colon and the message.
+// say returns the replacement for a message, and the text of the saying's first group that is not empty. If no saying matches, the replacement is
+// the text `otherwise`, a colon and the first 200 characters of the message.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)
@@ -88,10 +87,10 @@ var templateSayings = []saying{
 	said(`unexpected "(.*)" in `, `unexpected "$1"; `+arguments),
 }
 
-// templateError matches an error of package text/template/parse. Its groups are the number of the line in the text, and the message.
+// templateError matches an error of package text/template/parse. Its groups are the number of the line and the message.
 var templateError = regexp.MustCompile(`^template: [^:]*:(\d+): (?s:(.*))$`)
 
-// programSayings replace the messages of gojq about programs that do not compile.
+// programSayings replace gojq's messages about programs that do not compile.
 var programSayings = []saying{
 	said(`function not defined: ([^/]+)/(\d+)`, "there is no function $1/$2: a function called $1 with as many arguments"),
 	said(`variable not defined: (.+)`, "there is no variable $1; ... as $1 | sets it"),
@@ -100,7 +99,7 @@ var programSayings = []saying{
 	said(`label not defined: (.+)`, "there is no label $1; label $1 | sets it before the break"),
 }
 
-// programError describes an error of gojq. at is the offset of the error in the program, or -1 if it is not known.
+// programError describes an error of gojq. The result `at` is the offset of the error in the program, or -1 if the offset is unknown.
 func programError(query string, err error) (message string, at int) {
 	var bad *gojq.ParseError
 	switch {
@@ -131,7 +130,7 @@ func programError(query string, err error) (message string, at int) {
 	return message, at
 }
 
-// templateNames lists all functions of templates, including the functions of package text/template.
+// templateNames lists the names of all functions of templates, including the functions of package text/template.
 var templateNames = func() []string {
 	names := []string{
 		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",
@@ -143,8 +142,8 @@ var templateNames = func() []string {
 	return names
 }()
 
-// foreignNames has a message for each name that exists in expressions, but not in templates. The message says what to
-// write instead.
+// foreignNames maps names to messages. Templates do not have these names; most of them exist in expressions. The message says what to write instead,
+// or that only expressions have the name.
 var foreignNames = map[string]string{
 	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} are the status and the error of an ancestor`,
 	"inputs":  `an input is {{input "name"}}`,

@@ -22,14 +22,14 @@ const (
 	clusterName = "active"
 )
 
-// services are the parts of a Temporal service, all in this process.
+// services lists the parts of a Temporal service. All parts run in this process.
 var services = []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 
-// configure returns the configuration of a service that listens on a port and stores its data in an SQLite file, or in memory if file is empty.
-// The map hosts contains the addresses of the service's parts, so the parts need no discovery.
+// configure returns the configuration of a service that listens on `port`. The service stores its data in the SQLite file `file`, or in memory if
+// `file` is "". The map `hosts` contains the addresses of the service's parts, so the parts need no discovery.
 func configure(port int, file string) (c *config.Config, hosts map[primitives.ServiceName]static.Hosts, err error) {
 	store := &config.SQL{PluginName: sqliteplugin.PluginName, DatabaseName: file, ConnectAttributes: map[string]string{
-		"mode": "rwc", "journal_mode": "wal", "synchronous": "normal", // commits survive a killed process, but not a power failure
+		"mode": "rwc", "journal_mode": "wal", "synchronous": "normal", // commits survive a killed process, but a power failure may undo the last ones
 	}}
 	if file == "" {
 		store.DatabaseName, store.ConnectAttributes = "temporal-dev", map[string]string{"mode": "memory", "cache": "shared"}
@@ -89,7 +89,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// prepare creates the namespace. If a file is named and does not exist, prepare first creates the file with its tables.
+// prepare creates the namespace. If `file` names a file that does not exist, prepare first creates the file with its tables.
 func prepare(c *config.Config, file, namespace string) error {
 	store := c.Persistence.DataStores[sqliteplugin.PluginName].SQL
 	if file != "" {

@@ -1,5 +1,5 @@
-// Command temporal-dev is a Temporal service in one process, with SQLite. It is for development, for examples/distributed, and for the
-// tests of module temporal with the build tag server. It prints its address and its namespace, and runs until it is interrupted.
+// Command temporal-dev runs a Temporal service in one process, with SQLite. It is for development, for examples/distributed, and for those tests of
+// module temporal that need the build tag `server`. It prints its address and its namespace, and runs until it is interrupted.
 //
 //	cd cmd/temporal-dev && GOWORK=off go run . -port 7233 -db temporal.db
 package main
@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/server/temporal"
 )
 
-// pollRate is how often per second the service looks for tasks to hand out. With the default of 20 each step of a chain would take 50 ms.
+// pollRate is how many times per second the service may look for tasks to hand out. At Temporal's default, 20, each step of a chain takes 50 ms.
 const pollRate = 2000
 
 func main() {

@@ -9,20 +9,20 @@ import (
 
 var (
 	merges = map[string]string{"last_write_wins": "last_write_wins", "concat": "concat", "array": "array", "json_object": "json_object"}
-	// causes are the causes that a retry may list.
+	// causes maps the causes that a retry may list to their names in package definition.
 	causes = map[string]string{
 		"timeout": "timeout", "provider_error": "step_error", "rate_limit": "rate_limit", "contract_violated": "contract_violated_output",
 	}
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
-// besideConfig are fields of a node that must not be in its config. In the config they are errors, since the converter itself writes fields of
-// these names into the config of the converted node.
+// besideConfig lists fields of a node that must not be in the node's config. In the config they are errors, since the converter itself writes
+// fields with these names into the config of the converted node.
 var besideConfig = map[string]string{
 	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
 }
 
-// kindLens is the kind of all nodes but the end node.
+// kindLens is the kind of all nodes except the end node.
 const kindLens = "lens"
 
 // The method `edges` converts a document of nodes and edges.
@@ -100,7 +100,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 	return edge
 }
 
-// merge reads a merge strategy. It calls the function "rendered" if the strategy yields JSON text.
+// merge reads a merge strategy. It calls the function `rendered` if the result of the strategy is rendered as JSON text.
 func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	return func(p place) {
 		if p.Type == definition.Null {
@@ -116,7 +116,7 @@ func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	}
 }
 
-// lens converts a node, and returns its ordinal.
+// lens converts a node. It returns the converted node and the node's ordinal.
 func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, ordinal int) {
 	id := p.member("id").text()
 	r.node = id
@@ -180,7 +180,7 @@ func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, o
 	return node, ordinal
 }
 
-// retry converts a node's retry. Package kahn provides the defaults.
+// retry converts a node's retry. Fields that the retry lacks get the defaults of package kahn.
 func (r *reader) retry(p place) definition.Value {
 	retry := object(p)
 	delay := func(key string) func(place) {

@@ -11,7 +11,7 @@ import (
 // kindLoop is the type of a step that performs a group.
 const kindLoop = "loop"
 
-// maxNested is how many groups may be nested.
+// maxNested bounds how deep groups may be nested.
 const maxNested = 16
 
 // group is a list of steps that a loop performs.
@@ -22,7 +22,7 @@ type group struct {
 	graph     definition.Value // set after the group was converted
 	converted bool
 	open      bool // the group is being converted
-	performed bool // a loop performs the group
+	performed bool // some loop performs the group
 }
 
 // readGroups reads the groups of a document. It returns the steps that are in no group.
@@ -89,7 +89,7 @@ func (r *reader) checkPerformed() {
 	}
 }
 
-// body returns the graph of a group.
+// body returns the graph of a group. The first call for a group converts the group.
 func (r *reader) body(p place, g *group) definition.Value {
 	g.performed = true
 	switch {
@@ -117,7 +117,8 @@ func (r *reader) body(p place, g *group) definition.Value {
 	return g.graph
 }
 
-// loop converts the config of a step that performs a group: repeatedly, until an expression is true, or once for each item of a list.
+// loop converts the config of a step that performs a group. Such a step repeats the group until an expression is true, or performs the group once
+// for each item of a list.
 func (r *reader) loop(at, config place, limits map[string]func(place)) (fields []definition.Value) {
 	if config.Value == nil {
 		r.add(at, definition.ErrMissing, `a loop has a config with the "group" that it performs`)

@@ -13,8 +13,8 @@ func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	return From(definition.Parse)(data, limits)
 }
 
-// From returns a function like Parse for another syntax. For example, if parse is the function Parse of package definition/yaml, the
-// returned function reads YAML.
+// From returns a function like Parse for another syntax. For example, if the argument is the function Parse of package definition/yaml,
+// the returned function reads YAML.
 func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func([]byte, definition.Limits) (*definition.Value, error) {
 	return func(data []byte, limits definition.Limits) (*definition.Value, error) {
 		root, err := parse(data, limits)
@@ -25,8 +25,8 @@ func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func
 	}
 }
 
-// Convert recognizes a document's format by its fields, and converts it into a document of package definition, see [definition.FromTree].
-// The error is a [*definition.Error] with all problems in document order.
+// Convert converts a document into a document of package definition, see [definition.FromTree]. It recognizes the document's format by the
+// fields. The error is a [*definition.Error] with the problems in document order.
 func Convert(root *definition.Value) (*definition.Value, error) {
 	r := reader{scope: scope{ids: map[string]bool{}}, groups: map[string]*group{}, members: map[string]string{}}
 	top := place{root, "$"}
@@ -52,7 +52,7 @@ func Convert(root *definition.Value) (*definition.Value, error) {
 	return converted, nil
 }
 
-// hasEdges reports whether the document has the format of nodes and edges.
+// hasEdges reports whether the document has the format "nodes and edges".
 func (p place) hasEdges() bool {
 	for list, keys := range map[string][]string{"nodes": {"lens_id"}, "edges": {"source_node_id", "target_node_id"}} {
 		for _, item := range p.member(list).items() {
@@ -83,7 +83,7 @@ func (p place) reason() string {
 	return `the document has neither "steps", nor a "workflow", nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`
 }
 
-// isEnd reports whether the id names the end node.
+// isEnd reports whether a node with this id is the end node.
 func isEnd(id string) bool { return strings.EqualFold(id, endID) }
 
 const endID = "end"

@@ -18,7 +18,7 @@ type transition struct {
 	params    map[string]place // the parameters for the target step
 }
 
-// resultOf matches a parameter that refers to the result of a step or to a part of it, such as {{ fetch.result.name }}.
+// resultOf matches a parameter that refers to a step's result, or to a part of the result, such as {{ fetch.result.name }}.
 var resultOf = regexp.MustCompile(`^\{\{-?\s*(?:nodes\.)?([^\s.{}]+)((?:\.[A-Za-z0-9_-]+)*)\s*-?\}\}$`)
 
 // The method `playbook` converts a playbook.
@@ -62,7 +62,8 @@ func (r *reader) playbook(top place) *definition.Value {
 	return document(top, name, append(rest, list(workflow, "nodes", nodes), edgeList(workflow, edges))...)
 }
 
-// The method `workload` converts a playbook's initial values to inputs with defaults.
+// The method `workload` converts a playbook's initial values to inputs. An initial value becomes the default of its input.
+// For the value null, the input is optional instead.
 func (r *reader) workload(p place) definition.Value {
 	var inputs []definition.Value
 	r.read(p, format{rest: func(p place) {
@@ -77,7 +78,7 @@ func (r *reader) workload(p place) definition.Value {
 	return list(p, "inputs", inputs)
 }
 
-// playbookStep converts a step, and adds its transitions.
+// playbookStep converts a step to a node, and appends the step's transitions to the list `all`.
 func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	node := object(p)
 	id := p.member("step").text()
@@ -109,7 +110,7 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	switch {
 	case isEnd(id):
 		put(&node, text(p, "kind", "end"))
-	case !p.has("tool"): // the step only leads to other steps
+	case !p.has("tool"): // a step without a tool becomes an empty graph
 		put(&node, named("graph", object(p)))
 	}
 	return node
@@ -176,7 +177,8 @@ func (r *reader) playbookRetry(p place) definition.Value {
 	return named("retry", retry)
 }
 
-// The method `transition` reads a transition with its target, condition and parameters, or several transitions that share a condition.
+// The method `transition` reads a transition: its target, its condition and its parameters. If the transition has the field "then", the method reads
+// several transitions that share the condition.
 func (r *reader) transition(t transition, all *[]transition) {
 	if t.Type == definition.Text {
 		if id, ok := r.reference(t.place); ok {
@@ -206,7 +208,7 @@ func (r *reader) transition(t transition, all *[]transition) {
 		names []string
 		read  func(place)
 	}{{[]string{"step", "to_step"}, target}, {[]string{"when", "condition"}, condition}, {[]string{"with", "args", "with_params"}, params}} {
-		before := "" // the name that was used before, among these synonyms
+		before := "" // the synonym that has occurred already, or ""
 		for _, name := range words.names {
 			fields[name] = func(p place) {
 				if before != "" && before != name {
@@ -243,16 +245,16 @@ func (r *reader) transition(t transition, all *[]transition) {
 	}
 }
 
-// The method `transitions` converts the transitions to edges. A transition with a condition goes through a condition node of its own. If the preceding
-// step fails, this condition node is blocked. A parameter that is the result of the preceding step becomes an edge; any other parameter
-// becomes one of the target step's params.
+// The method `transitions` converts the transitions to edges. A transition with a condition gets a condition node of its own, and leads through this
+// node. If the preceding step fails, the condition node is blocked. A parameter that refers to the result of the preceding step becomes an edge. Any
+// other parameter becomes one of the target step's params.
 func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edges []definition.Value) {
 	into := map[string][]transition{}
 	for _, t := range all {
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // for each condition id that was taken: how many numbers were added to it to find a free id
+	numbers := map[string]int{} // by condition id: how many numbers conditionID has tried because a node had the id already
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed
@@ -302,7 +304,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 	return nodes, edges
 }
 
-// conditionID returns the id of a transition's condition. If another node has the id already, a number makes the id unique.
+// conditionID returns an id for the condition node of a transition. If another node has the id already, conditionID adds a number to make it unique.
 func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	first := t.from + "." + t.to + "?"
 	id := first
@@ -314,8 +316,8 @@ func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	return id
 }
 
-// The method `result` returns the key of the edge that delivers a parameter. The result `ok` is false if the parameter
-// is neither the result of the preceding step nor a part of this result.
+// The method `result` returns the key of the edge that delivers a parameter. The result `ok` reports whether the parameter
+// refers to the result of the preceding step, or to a part of this result.
 func (r *reader) result(t transition, p place) (key string, ok bool) {
 	match := resultOf.FindStringSubmatch(p.text())
 	if match == nil || match[1] != t.from && match[1] != "result" {
@@ -330,15 +332,15 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 	return path, true
 }
 
-// The type constants collects the parameters that are fixed values, not results of steps. All transitions to a step
-// must give such a parameter the same value.
+// The type constants collects the parameters that are fixed values, not results of steps. If one transition to a step gives
+// a fixed value, all transitions to this step must give the same value.
 type constants struct {
 	into   map[string][]transition
-	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and name of the parameter
+	agreed map[[2]string]bool            // by id of a step and name of a parameter: whether all transitions to the step give the same value
 	values map[string][]definition.Value // the params of the steps, by id
 }
 
-// add adds a parameter to the params of the transition's target, or reports why it cannot.
+// add adds a parameter to the params of the transition's target. If this is impossible, it reports a problem.
 func (c *constants) add(r *reader, t transition, p place) {
 	if strings.Contains(p.text(), "{{") {
 		r.add(p, definition.ErrUnsupported, "the parameter %.60q is neither a value nor the result of the step before, such as {{ %.60s.result.name }}", p.Key, t.from)

@@ -44,7 +44,8 @@ func (r *reader) inputPorts(p place) []definition.Value {
 	return fields
 }
 
-// outputPorts converts output ports, and turns their types into the schema of the node's output. A port with the name "output" is the whole output.
+// outputPorts converts output ports, and turns their types into the schema of the node's output. The port "output" stands for
+// the whole output.
 func (r *reader) outputPorts(p place) []definition.Value {
 	var names []definition.Value
 	var whole definition.Value
@@ -82,13 +83,13 @@ func (r *reader) outputPorts(p place) []definition.Value {
 	return fields
 }
 
-// wholeOutput is the port that stands for the whole output of a node.
+// wholeOutput is the name of the port that stands for the whole output of a node.
 const wholeOutput = "output"
 
 var portProse = map[string]string{"description": "ports have no descriptions"}
 
-// The method `ports` reads declarations of ports. They are a list of names or objects, or an object: its keys are the names of the
-// ports, and its values are their types or declarations.
+// The method `ports` reads the declarations of ports, and calls the function `each` for every port. The declarations are a list or an object. An
+// item of the list is a name, or an object with a name. A key of the object is a name, and its value is the type or the declaration of the port.
 func (r *reader) ports(p place, each func(p place, name definition.Value)) {
 	if p.Type == definition.Object {
 		r.read(p, format{rest: func(p place) {
@@ -125,8 +126,8 @@ func portNames(p place) (names []string) {
 	return names
 }
 
-// portType converts a port's type, such as string, number[] or a JSON Schema, to a JSON Schema. A schema without members allows any
-// value.
+// portType converts a port's type to a JSON Schema. The type is a word such as string or number[], or is a JSON Schema already. A schema
+// without members allows any value.
 func (r *reader) portType(p place) definition.Value {
 	if p.Type == definition.Object {
 		return object(p, p.Items...)

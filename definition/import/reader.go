@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// A place is a value of the document with its path.
+// A place is a value of the document, together with the path of the value.
 type place struct {
 	*definition.Value
 	path string
@@ -20,7 +20,7 @@ type place struct {
 
 func (p place) has(key string) bool { return p.member(key).Value != nil }
 
-// The method `member` returns the first member with the key, or a place without a value.
+// The method `member` returns the first member with the key, or a place without a value if there is no such member.
 func (p place) member(key string) place {
 	if p.Value == nil || p.Type != definition.Object {
 		return place{}
@@ -53,7 +53,7 @@ func (p place) items() (items []place) {
 	return items
 }
 
-// The method `text` returns the text of the place, or "" if the place is not a text.
+// The method `text` returns the text of the place, or "" if its value is not a text.
 func (p place) text() string {
 	if p.Value == nil || p.Type != definition.Text {
 		return ""
@@ -61,17 +61,17 @@ func (p place) text() string {
 	return p.Text
 }
 
-// maxProblems is how many problems are kept.
+// maxProblems is the largest number of problems that a reader keeps.
 const maxProblems = 100
 
-// A reader collects the problems of a document.
+// A reader converts a document, and collects the problems of the document.
 type reader struct {
 	err  definition.Error
 	node string // the id of the current node
 	scope
 	groups   map[string]*group // the groups of steps, by id
-	members  map[string]string // the group of a step, by the id of the step
-	compared int               // how many ports have been compared with outputs
+	members  map[string]string // by id of a step: the id of its group
+	compared int               // how many input ports have been compared with outputs
 	nested   int               // how many nested groups are being converted
 }
 
@@ -83,7 +83,7 @@ type scope struct {
 	group  string              // the id of the group whose graph this is, "" for the outermost graph
 }
 
-// add reports a problem. If there are maxProblems already, it only counts the problem, and returns nil.
+// add reports a problem. If the reader has maxProblems problems already, add counts the new problem without keeping it, and returns nil.
 func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
@@ -97,9 +97,9 @@ func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...
 	return problem
 }
 
-// suggest adds a suggestion to a problem, if one of the choices is similar to the written text. It accepts a nil problem.
+// suggest adds a suggestion to a problem, if one of the choices is similar to the written text. If the problem is nil, it does nothing.
 func suggest[V any](p *definition.Problem, written string, choices map[string]V) {
-	const most = 1000 // no suggestion from a larger set
+	const most = 1000 // if there are more choices, suggest does nothing
 	if p == nil || len(choices) > most {
 		return
 	}
@@ -124,14 +124,14 @@ func (r *reader) expect(p place, t definition.Type) bool {
 	return true
 }
 
-// A format lists the fields of an object, and has for each field the function that converts it.
+// A format lists the fields of an object. For each field it has the function that converts the field's value.
 type format struct {
 	fields  map[string]func(place)
-	refused map[string]string // fields without an equivalent, with the reason
-	rest    func(place)       // converts fields that are in neither map; if nil, such fields are reported
+	refused map[string]string // the reasons why fields have no equivalent, by the name of the field
+	rest    func(place)       // converts any field that is in neither map; if nil, such a field is a problem
 }
 
-// read reads an object.
+// read reads the fields of an object as the format says.
 func (r *reader) read(p place, f format) {
 	if !r.expect(p, definition.Object) {
 		return
@@ -164,8 +164,8 @@ func (r *reader) addUnknown(atKey place, key string, known map[string]func(place
 	suggest(r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", key), key, known)
 }
 
-// addTypo is called for a field in an object whose fields may have any name. It reports the field if its name is
-// similar to the name of a known field.
+// addTypo checks a field of an object whose fields may have any name. If the name of the field is similar to a known
+// name, addTypo adds a problem and returns true.
 func (r *reader) addTypo(p place, known map[string]func(place)) bool {
 	_, similar := nearest.Name(p.Key, slices.Sorted(maps.Keys(known)))
 	if similar {
@@ -205,7 +205,7 @@ func (r *reader) choice(p place, choices map[string]string) (string, bool) {
 	return value, ok
 }
 
-// The method `milliseconds` reads a number of milliseconds, and returns a duration.
+// The method `milliseconds` reads a number of milliseconds, and returns the text of a duration, such as "250ms".
 func (r *reader) milliseconds(p place) (string, bool) {
 	if !r.expect(p, definition.Number) {
 		return "", false
@@ -217,7 +217,8 @@ func (r *reader) milliseconds(p place) (string, bool) {
 	return "", false
 }
 
-// The method `reference` reads the id of a node.
+// The method `reference` reads the id of a node, and adds a problem if no edge can lead to this node. Any spelling of "end", such as "END", names
+// the end node.
 func (r *reader) reference(p place) (string, bool) {
 	switch {
 	case !r.expect(p, definition.Text):
@@ -258,13 +259,13 @@ func list(from place, key string, items []definition.Value) definition.Value {
 	return definition.Value{Type: definition.List, Key: key, Items: items, At: from.At, KeyAt: from.KeyAt}
 }
 
-// The function `named` returns the value with this key, as a member of an object.
+// The function `named` sets the key of a value, and returns the value.
 func named(key string, v definition.Value) definition.Value {
 	v.Key = key
 	return v
 }
 
-// The function `copied` returns a value of the document with another key, as a member of an object.
+// The function `copied` copies a value of the document, and sets the key of the copy.
 func copied(from place, key string) definition.Value { return named(key, *from.Value) }
 
 // The function `put` adds members to an object.
@@ -280,7 +281,7 @@ func document(from place, name string, rest ...definition.Value) *definition.Val
 	return &d
 }
 
-// nodeList returns the list of nodes.
+// nodeList returns the list of nodes, with the end node that withEnd may add.
 func (r *reader) nodeList(from place, nodes []definition.Value) definition.Value {
 	return list(from, "nodes", r.withEnd(from, nodes))
 }

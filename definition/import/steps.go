@@ -56,7 +56,7 @@ func (r *reader) steps(top place) *definition.Value {
 	return document(top, name, named("defaults", defaults), nodes)
 }
 
-// graphOf converts the steps of a graph to the list of its nodes.
+// graphOf converts the steps of a graph to the list of the graph's nodes.
 func (r *reader) graphOf(at place, steps []place) definition.Value {
 	r.findIDs(steps, "id")
 	r.inputs = make(map[string][]string, len(steps))
@@ -153,9 +153,10 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// The method `targets` reads which steps follow: one step or a list of steps. Each step is written as an id, or as an object that names the
-// step and the ports that the edge connects. For an id, targets adds an edge for each output whose name is also the name of an input port of
-// the step; if there is no such output, it adds one edge without ports.
+// The method `targets` reads the steps that follow a step: one step or a list of steps. It returns the edges to them. A following step is
+// written as an id, or as an object with the id and the ports that the edge connects. For an id, targets compares the outputs of the step with
+// the input ports of the following step. It returns one edge for each name that both have, or one edge without ports if they have no name in
+// common.
 func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	offered := make(map[string]bool, len(outputs))
 	for _, port := range outputs {
@@ -187,7 +188,7 @@ func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	return edges
 }
 
-// maxCompared bounds how many ports are compared with outputs.
+// maxCompared bounds how many input ports are compared with outputs, in the whole document.
 const maxCompared = 200_000
 
 // The method `connection` reads an edge between ports.

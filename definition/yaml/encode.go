@@ -13,7 +13,7 @@ import (
 // Encode writes a graph as a YAML document: see [definition.Encode]. Decoding the document gives an equal graph.
 func Encode(g *kahn.Graph) ([]byte, error) { return EncodeDocument(&definition.Document{Graph: g}) }
 
-// EncodeDocument is Encode for a graph with its schedule.
+// EncodeDocument is like Encode, but also writes the schedule of the document.
 func EncodeDocument(doc *definition.Document) ([]byte, error) {
 	root, err := doc.Tree()
 	if err != nil {
@@ -33,8 +33,8 @@ func EncodeDocument(doc *definition.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// The function `node` turns a value into a node of the YAML library. Lists of scalars, and empty lists and objects, are
-// written on one line.
+// The function `node` turns a value into a node of the YAML library. Empty lists and objects
+// are written on one line, and so are lists of scalars without line breaks.
 func node(v *definition.Value) *yaml.Node {
 	switch v.Type {
 	case definition.Null:
@@ -69,8 +69,9 @@ func node(v *definition.Value) *yaml.Node {
 	return n
 }
 
-// The function `text` returns the node of a text. A text of several lines is written as a block, if a block can express it. A text of one
-// line is plain if every reader reads it as text. All other texts are in double quotes.
+// The function `text` returns the node of a text. A text of several lines is written as a block if a block can express it, and otherwise in
+// double quotes. A text of one line is in double quotes if some readers do not read it as text, or if it has a character that must be escaped. For
+// any other text of one line, the YAML library decides whether it needs quotes.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	t, ok := resolve(s)

@@ -14,16 +14,17 @@ import (
 // A mistake is a common reason why a text is not YAML. The method `explain` recognizes it by the parser's message and by
 // the text.
 type mistake struct {
-	// The field said is a part of the parser's message. Empty: any message.
+	// The field said is a part of the parser's message. If it is empty, any message matches.
 	said string
 	// The field at says where to look for the mistake: at the place of the error, at the beginning of the broken value, or
 	// in the line before the error.
 	at origin
 	// The field above is true if the whole line is misplaced. The problem then gets the path of the preceding line.
 	above bool
-	// The pattern line must match the text of the line; the mistake begins where the group of the pattern matches. Nil: any line.
+	// The pattern line must match the text of the line; the mistake begins where the group of the pattern matches. If line is nil, any
+	// line matches.
 	line *regexp.Regexp
-	// The pattern before must match the part of the line before the mistake. Nil: any text.
+	// The pattern before must match the part of the line before the mistake. If before is nil, any text matches.
 	before *regexp.Regexp
 	// If inText is true, the line must follow a text in block style, and must be indented too little to belong to this text.
 	inText bool
@@ -41,7 +42,7 @@ const (
 
 // The type found is a mistake that was found in a text.
 type found struct {
-	// The field rest is the value with the mistake, as valueOf returns it. It is "?" if the text ends there. If the mistake has a pattern
+	// The field rest is the value with the mistake, as valueOf returns it. It is "?" if the value is empty. If the mistake has a pattern
 	// (mistake.line), the value begins where the group of the pattern matches. Otherwise it begins at the place that mistake.at selects.
 	rest   string
 	header int // if mistake.inText is true: the number of the line with the | or > that begins the text in block style
@@ -162,7 +163,7 @@ func quoted(reason, value string) (message, suggestion string) {
 	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), short(suggestion)
 }
 
-// The function `short` returns the suggestion, or "" if it is too long.
+// The function `short` returns the suggestion, or "" if the suggestion is longer than 256 bytes.
 func short(suggestion string) string {
 	const longest = 256
 	if len(suggestion) > longest {
@@ -171,8 +172,8 @@ func short(suggestion string) string {
 	return suggestion
 }
 
-// valueOf returns the value at the beginning of the text "rest". Within brackets, the value ends at a comma or a closing bracket. The parameter
-// "before" is the part of the line before the value.
+// valueOf returns the value at the beginning of the text "rest". The parameter "before" is the part of the line before the value. If the value is
+// within brackets, it ends at a comma or a closing bracket. Otherwise it ends with the line.
 func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
@@ -196,7 +197,7 @@ func valueOf(before, rest string) string {
 }
 
 // The method `explain` sets the path of a problem. If it recognizes a mistake, it also sets the problem's message, suggestion and place. Otherwise
-// it puts words of this package before the parser's message.
+// it adds an introduction to the parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is not YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // at most the last line, since the parser may point past the text
@@ -252,7 +253,7 @@ func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Pos
 		at = l.at(line, utf8.RuneCountInString(text[:begins])+1)
 	}
 	if f.rest = valueOf(text[:max(begins, 0)], text[max(begins, 0):]); f.rest == "" {
-		f.rest = "?" // the text ends here
+		f.rest = "?" // the value is empty
 	}
 	return f, at, true
 }
@@ -263,8 +264,8 @@ func (l *lines) line(n int) string {
 	return text
 }
 
-// The method `previous` returns the number of the last line before the given line, not counting empty lines and comments. It returns 0 if there is
-// no such line.
+// The method `previous` skips empty lines and comments, and returns the number of the nearest other line above the given line. It returns 0 if there
+// is no such line.
 func (l *lines) previous(line int) int {
 	for line--; line > 0; line-- {
 		if text := strings.TrimSpace(l.line(line)); text != "" && text[0] != '#' {
@@ -276,8 +277,9 @@ func (l *lines) previous(line int) int {
 
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
-// The method `header` returns the number of the line with the | or > that begins a text in block style, if the given line may be in this text.
-// Otherwise it returns 0. All lines in between are empty, are comments, or are indented deeper than the given line.
+// The method `header` looks above the given line for a text in block style that the author may have wanted to continue in this line. It returns the
+// number of the line with the | or > that begins this text, or 0 if there is no such text. Every line between these two lines is empty, or is a
+// comment, or is indented deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))
@@ -306,7 +308,7 @@ type level struct {
 
 var blockKey = regexp.MustCompile(`^([A-Za-z_$][A-Za-z0-9_$]*):(?: |$)`)
 
-// pathAt returns the path of the innermost value in block style that begins in the line or before it, judging by indentation.
+// pathAt returns the path of the last key or item in block style that begins in the line or above it. It finds the path by indentation alone.
 func (l *lines) pathAt(line int) string {
 	var path []level
 	for n := range line {
@@ -338,8 +340,8 @@ func (l *lines) pathAt(line int) string {
 	return b.String()
 }
 
-// enter pops the levels that are indented at least as far as the level "next", and then pushes "next". A list may have the same
-// indentation as its key.
+// enter pops the levels that are indented at least as far as the level "next", and then pushes "next". It does not pop a key with the same
+// indentation as the item "next", because a list may be indented like its key.
 func enter(path []level, next level) []level {
 	for len(path) > 0 {
 		last := path[len(path)-1]

@@ -9,11 +9,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// The type lines finds the offsets of places, since the parser reports only lines and columns.
+// The type lines finds the offset of a line and column, because the parser reports no offsets.
 type lines struct {
 	text   string
 	begins []int               // the offsets of the lines
-	last   definition.Position // the last result, since most lookups are for a place soon after it
+	last   definition.Position // the last result: most lookups are for a place shortly after it, and begin there
 }
 
 func linesOf(text string) lines {

@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// parse reads a text into a tree. A syntax error becomes the Problem of an empty tree. Any other problem becomes the
-// Problem of the value that it is about, so that the decoder reports the problem with the path of this value. The limits
-// must be resolved.
+// parse reads a text into a tree. A problem of the whole text, such as a syntax error or a second document, becomes
+// the Problem of an empty tree. A problem of a single value becomes the Problem of this value, so that the
+// decoder reports the problem with the path of the value. The limits must be resolved.
 func parse(text string, limits definition.Limits) *definition.Value {
 	if p := checkText(text); p != nil {
 		return &definition.Value{Problem: p}
@@ -43,7 +43,7 @@ func parse(text string, limits definition.Limits) *definition.Value {
 // depthLimit is a plugin of the parser. It stops the parser at a value that is nested deeper than Limits.Depth allows.
 type depthLimit struct {
 	most     int
-	exceeded bool // whether CheckDepth has returned an error; this cannot be seen from the error that the parser returns then
+	exceeded bool // whether CheckDepth has returned an error; the parser's error does not show this
 }
 
 // CheckDepth implements yaml.LoaderLimitsPlugin.
@@ -59,8 +59,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 // limits their number.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
-// checkText looks for problems that the parser would not report, or would report without a place. These problems are text that is not Unicode,
-// control characters, line breaks that editors do not show as such, and directives.
+// checkText looks for problems that the parser would not report, or would report without a place. These problems are invalid UTF-8, a byte order
+// mark, control characters, line breaks that only some readers recognize, and directives.
 func checkText(text string) *definition.Problem {
 	cursor := source.Start
 	at := func(offset int, kind definition.ErrorKind, message string) *definition.Problem {
@@ -121,7 +121,7 @@ type converter struct {
 	lines
 	limits   definition.Limits
 	aliases  int
-	anchored map[*yaml.Node]definition.Value // converted values with anchors
+	anchored map[*yaml.Node]definition.Value // the values that have an anchor, by their nodes
 }
 
 func (c *converter) value(n *yaml.Node) definition.Value {
@@ -204,7 +204,7 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	}
 }
 
-// The method `key` returns a member with its key, and with the key's problem if there is one, but without a value.
+// The method `key` returns a member that has a key but no value. If the key has a problem, the member has this problem.
 func (c *converter) key(n *yaml.Node) (item definition.Value) {
 	item.Key, item.KeyAt = n.Value, c.position(n)
 	if n.Kind != yaml.ScalarNode {

@@ -26,8 +26,8 @@ func looksLikeNumber(text string) bool {
 	return strings.IndexByte("-0123456789", text[0]) >= 0
 }
 
-// ambiguous matches plain scalars that some readers do not read as text. It also matches numbers as JSON writes them,
-// but resolve recognizes these before it uses the pattern.
+// ambiguous matches plain scalars that some readers do not read as text. It also matches null, true, false and JSON
+// numbers, but resolve recognizes these before it uses the pattern.
 var ambiguous = regexp.MustCompile(`^(?:` + strings.Join([]string{
 	`(?i:y|n|yes|no|on|off|true|false|null)`,
 	`[-+]?0b[01_]+`,

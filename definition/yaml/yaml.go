@@ -1,17 +1,17 @@
 // Package yaml reads and writes the documents of package definition as YAML. Fields, checks and limits are the same as for JSON: both
-// formats are read into the same tree and decoded by the same code.
+// formats are read into trees of the same type, and the same code decodes these trees.
 //
 // # What is YAML here
 //
-// This package accepts only YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number
-// as JSON writes it, or text. The error matches [definition.ErrAmbiguous] for a plain scalar that some readers take for something else;
-// such a scalar must be quoted. Examples are yes, no, on, off, y and n; true, false and null with capital letters, such as True; numbers
-// such as 0x1f, 017, 1_000, +1, .5 or .inf; 12:30 and 2024-01-31. Keys follow the same rules, and must be text.
+// This package accepts only YAML that all readers understand in the same way. A plain scalar is null (null, ~ or nothing at all), true or
+// false, a number as JSON writes it, or text. If readers disagree about a plain scalar, the error matches [definition.ErrAmbiguous], and
+// the scalar must be quoted. Examples are yes, no, on, off, y and n; true, false and null with capital letters, such as True; numbers such
+// as 0x1f, 017, 1_000, +1, .5 or .inf; and 12:30 and 2024-01-31. Keys follow the same rules, and must be text.
 //
-// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time the alias is used.
+// Anchors and aliases are accepted; the values that an alias stands for count against Limits.Values each time the alias is used.
 // The error matches [definition.ErrUnsupported] for tags, merge keys, directives and several documents in one text.
 //
-// The parser takes up to 200 bytes of memory for a byte of text, so Limits.Bytes bounds memory here.
+// The parser needs up to 200 bytes of memory for each byte of text, so Limits.Bytes bounds the memory.
 package yaml
 
 import (
@@ -43,7 +43,7 @@ func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	return parse(string(data), limits), nil
 }
 
-// Read is Decode for the text of a reader. It reads at most Limits.Bytes and one byte more. It returns the reader's own
+// Read decodes the text of a reader as Decode does. It reads at most Limits.Bytes and one byte more. It returns the reader's own
 // errors unchanged.
 func Read(r io.Reader, limits definition.Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()

@@ -13,7 +13,7 @@ func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	if err != nil || len(data) < limit {
 		return data, false, err
 	}
-	for { // a reader may return neither bytes nor an error for a while
+	for { // a reader may return 0 bytes and a nil error several times
 		n, err := r.Read(make([]byte, 1))
 		if n > 0 || err == io.EOF {
 			return data, n > 0, nil
@@ -40,7 +40,7 @@ func Invalid(text string) (offset int, problem string) {
 	return 0, ""
 }
 
-// Cursor is a place in a text that moves forward. Lines and columns count from 1, columns in characters.
+// Cursor is a place in a text; it can only move forward. Lines and columns count from 1. Columns count characters.
 type Cursor struct {
 	Line, Column, Offset int
 }
