@@ -419,6 +419,9 @@ type tree struct {
 	steps   int64             // the number of visits to runs; tests check with it that the work is linear
 	deltas  deltaCounts
 
+	starting int    // the number of goroutines that were started and have not taken the lock yet, see mayLaunch
+	late     []*Run // the runs whose workers are started later, the first next
+
 	// The following fields are for a tree with one slot.
 	coming bool   // whether a started worker has not taken its first task yet
 	gated  []*Run // runs with gates that are ready, and wait until no other node can start
@@ -429,6 +432,34 @@ func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true
 		t.touched = append(t.touched, r)
+	}
+}
+
+// maxStarting is the number of goroutines of a tree that may have been started without having taken the lock.
+const maxStarting = 32
+
+// mayLaunch reports whether a worker of the run may be started now. Otherwise the next goroutine that takes the lock starts the worker. A map without
+// a limit begins all its items in one critical section. If each of them started a goroutine at once, there would be as many goroutines as items, and
+// the Go runtime never frees the memory that describes a goroutine.
+func (t *tree) mayLaunch(r *Run) bool {
+	if t.starting >= maxStarting {
+		t.late = append(t.late, r)
+		return false
+	}
+	t.starting++
+	return true
+}
+
+// The method `arrived` is called when a started goroutine has taken the lock. It starts the next worker that was held back by mayLaunch.
+func (t *tree) arrived() {
+	t.starting--
+	if len(t.late) > 0 {
+		next := t.late[0]
+		t.late[0] = nil
+		if t.late = t.late[1:]; len(t.late) == 0 {
+			t.late = nil
+		}
+		next.launch()
 	}
 }
 
@@ -616,6 +647,9 @@ func (r *Run) makeTree() {
 		_, t.Used = r.st.OwnSlots()
 	}
 	t.coming = t.limit == 1 && r.st.IsAnnounced()
+	if r.st.IsAnnounced() { // the worker that will answer has been started
+		t.starting = 1
+	}
 	r.enter()
 }
 

@@ -68,6 +68,9 @@ func (r *Run) work() {
 func (w *worker) arrive() bool {
 	r := w.run
 	r.lock()
+	if r.tree != nil && r.manual == nil {
+		r.tree.arrived()
+	}
 	r.st.Answer()
 	r.order().arrived(r)
 	r.life().arrived(r)
@@ -843,6 +846,9 @@ var errAbandoned = errors.New("abandoned: the step ignored its context")
 func (r *Run) launch() {
 	if h := r.manual; h != nil {
 		h.jobs = append(h.jobs, r)
+		return
+	}
+	if r.tree != nil && !r.tree.mayLaunch(r) {
 		return
 	}
 	if r.worker == nil {
