@@ -169,7 +169,9 @@ func (r *Run) endLost(now int64) {
 		r.setUndosBack()
 	}
 	for _, c := range d.lost.ended {
-		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}
+		if c.verdict, c.summed = (verdict{status: RunSuspended}), false; c.result != nil {
+			*c.result = Result{}
+		}
 	}
 	r.verdict.cause = CauseStoreError
 	r.rare().stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}

@@ -121,10 +121,9 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	c := &Run{runGiven: r.runGiven, runRare: &notRare, runReports: &notReported}
-	c.plan, c.cfg, c.unheld = p, r.tree.config(), false
+	c := &Run{runRare: &notRare, runReports: &notReported}
+	c.plan, c.cfg, c.runCommon = p, r.tree.config(), r.runCommon
 	c.stage = stageRunning // no Runner delays a nested run
-	c.single, c.manual = r.single, r.manual
 	c.runNest = runNest{
 		tree: r.tree, outer: r, nests: p.composite,
 		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
@@ -308,7 +307,7 @@ func (r *Run) outcome() *Result {
 	if !r.summed {
 		r.makeResult()
 	}
-	return &r.result
+	return r.result
 }
 
 // spread calls collectStops for this run and for the runs around it, the outermost first.

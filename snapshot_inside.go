@@ -267,7 +267,7 @@ func (in *insideState) rewind(to int) {
 func (h *held) installPast(r *Run, comp *composite) {
 	c := h.run
 	comp.past = append(comp.past, c)
-	c.epoch, c.began, c.ended = r.epoch, r.records[h.ref].start, r.records[h.ref].start
+	c.began, c.ended = r.records[h.ref].start, r.records[h.ref].start
 	c.limitTo(c.within)
 	r.setUp(c)
 	h.install()
@@ -377,7 +377,7 @@ func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
 	x.comp = &composite{child: c, before: state.iterations(), stored: int32(state.apart)}
-	c.epoch, c.cancelled, c.stoppedBy = r.epoch, state.Cancelled, state.StoppedFor
+	c.cancelled, c.stoppedBy = state.Cancelled, state.StoppedFor
 	c.setFailedGroups(failuresOf(state.Failed))
 	c.began = int64(state.Began.Sub(r.start))
 	if state.Undoing != RunPending {

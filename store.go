@@ -452,7 +452,7 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	if err := p.checkInputs(c.inputs, c.inputs); err != nil {
 		return n, err
 	}
-	r := &Run{runGiven: runGiven{plan: p, cfg: c}, runNest: runNest{instance: &notNested}, runRare: &notRare, runReports: &notReported}
+	r := newRun(p, c)
 	spec, err := r.spec()
 	return store.NewRun{ID: r.ID(), Spec: spec}, err
 }
