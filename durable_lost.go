@@ -192,6 +192,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 	}
 	if x != nil {
 		r.disarmNode(ref)
+		x.own()
 		if x.errs = slices.DeleteFunc(x.errs, func(e attemptError) bool { return e.number > to.retried }); len(x.errs) == 0 {
 			x.lastErr = nil
 		}

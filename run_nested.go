@@ -20,6 +20,12 @@ type composite struct {
 	// last restored.
 	seen *sights
 
+	*compositeMore
+}
+
+// compositeMore contains the fields that only loops set, and composites whose nodes are undone. All other composites share plainComposite, which is
+// never written to, because writers call composite.own first.
+type compositeMore struct {
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
 	failed *failedWhole // set while the nodes inside are undone after a failed attempt; otherwise nil
 
@@ -28,6 +34,19 @@ type composite struct {
 	text   *iterationText // for a loop in a run with a store: the output of the last iteration
 	stored int32          // the number of outputs in before.all that were sent to the store
 }
+
+var plainComposite compositeMore
+
+// The method `own` returns the fields of compositeMore for writing.
+func (c *composite) own() *compositeMore {
+	if c.compositeMore == &plainComposite {
+		c.compositeMore = &compositeMore{}
+	}
+	return c.compositeMore
+}
+
+// newComposite returns the record of a composite whose nested run is c, or will be made.
+func newComposite(c *Run) *composite { return &composite{child: c, compositeMore: &plainComposite} }
 
 // iterationText is the encoded output of an iteration, and the number of the next iteration.
 type iterationText struct {
@@ -54,8 +73,9 @@ func (r *Run) path(ref machine.Ref) string {
 // beginComposite begins the nested run of a composite. The parameter `seen` records, for a memo, which inputs the nodes inside read. It is nil if no
 // memo needs them.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
-	x := r.extra(step.ref)
-	x.comp = &composite{seen: seen}
+	x := r.extraInside(step.ref)
+	x.comp = newComposite(nil)
+	x.comp.seen = seen
 	var child *Run
 	switch n := r.plan.node(step.ref); {
 	case n.Map != nil:

@@ -62,8 +62,17 @@ func (rec *record) errorOf() error {
 	return err
 }
 
-// The type `extra` is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
+// The type `extra` is an additional record, which only composites and few other nodes need. Its fields are read after a check for nil only.
 type extra struct {
+	comp  *composite // for a composite that has begun, and for an expanded node
+	items *items     // for a map: its items, which the check has made
+	*extraMore
+}
+
+// extraMore contains the fields of an extra that few composites set, so that the other composites are smaller. A node that has set none of them
+// shares notMore, which is never written to, because writers call Run.extra or extra.own first. A life of a run is the time in which one process
+// performs the run.
+type extraMore struct {
 	nodeFacts
 	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
 	errs     []attemptError // the errors of the retried attempts, in order
@@ -80,10 +89,8 @@ type extra struct {
 	behind   bool           // whether an attempt in the composite was abandoned
 	deltas   int            // the number of deltas emitted so far, in all attempts
 	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
-	comp     *composite     // for a composite that has begun, and for an expanded node
 	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
 	answers  int            // the number of signals put into the field `kept`
-	items    *items         // for a map: its items, which the check has made
 
 	wait      *Wait             // for a suspended node: its wait
 	answered  *Wait             // the last wait that has ended
@@ -131,17 +138,48 @@ type attemptError struct {
 	delay      time.Duration
 }
 
+// The method `extra` returns the extra of a node for writing. If there is none, it creates the extra.
 func (r *Run) extra(ref machine.Ref) *extra {
 	x := r.extras[ref]
 	if x == nil {
-		if r.extras == nil {
-			r.extras = map[machine.Ref]*extra{}
-		}
-		x = &extra{}
-		r.extras[ref] = x
+		y := &struct {
+			extra
+			more extraMore
+		}{}
+		x = &y.extra
+		x.extraMore = &y.more
+		r.keepExtra(ref, x)
+	}
+	x.own()
+	return x
+}
+
+// extraInside returns the extra of a composite, for writing only the fields outside extraMore. If there is none, it creates the extra.
+func (r *Run) extraInside(ref machine.Ref) *extra {
+	x := r.extras[ref]
+	if x == nil {
+		x = &extra{extraMore: &notMore}
+		r.keepExtra(ref, x)
 	}
 	return x
 }
+
+func (r *Run) keepExtra(ref machine.Ref, x *extra) {
+	if r.extras == nil {
+		r.extras = map[machine.Ref]*extra{}
+	}
+	r.extras[ref] = x
+}
+
+// The method `own` returns the fields of extraMore for writing.
+func (x *extra) own() *extraMore {
+	if x.extraMore == &notMore {
+		x.extraMore = &extraMore{}
+	}
+	return x.extraMore
+}
+
+var notMore extraMore
 
 // attemptStart returns the time when the current or last attempt of a node began.
 func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {

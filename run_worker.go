@@ -668,7 +668,12 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
 		return // the node was stopped meanwhile, or the check is repeated when the run continues
 	}
-	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
+	switch {
+	case res.guardErr == nil && res.merged == nil && res.key == "":
+		if res.items != nil {
+			r.extraInside(t.Ref).items = res.items
+		}
+	default:
 		x := r.extra(t.Ref)
 		x.guardErr, x.merged, x.items, x.Key = res.guardErr, res.merged, res.items, res.key
 		r.bindKey(t.Ref, res.key)
@@ -768,7 +773,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
 		r.armUnspent(step, w.unspent, w.now)
-		r.extras[ref].texts = &texts{saved: w.kept[1]}
+		if x := r.extras[ref]; w.kept[1] != nil || x.texts != nil {
+			x.own().texts = &texts{saved: w.kept[1]}
+		}
 		r.tree.board(place{r, ref}, w.flight)
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):

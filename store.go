@@ -167,7 +167,10 @@ func (r *Run) forgetTexts(ref machine.Ref) {
 	if x == nil {
 		return
 	}
-	if x.texts = nil; x.items != nil {
+	if x.texts != nil {
+		x.texts = nil
+	}
+	if x.items != nil {
 		x.items.text = nil
 	}
 }
