@@ -291,7 +291,7 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	if comp == nil {
 		return
 	}
-	for most := min(len(comp.before.all), n.Inside.Iteration-1); int(comp.stored) < most; comp.own().stored++ {
+	for most := min(len(comp.before.all), n.Inside.Iteration-1); int(comp.stored) < most; comp.stored++ {
 		i := int(comp.stored) + 1
 		key := collectedKey(key, n.Attempts, i)
 		tx.outputs = append(tx.outputs, collected{key, key, i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
@@ -385,7 +385,7 @@ func (r *Run) written(tx *transaction) {
 		}
 		if in := n.Inside; in != nil && in.Previous != nil {
 			if x := at.run.extras[at.ref]; x != nil && x.comp != nil {
-				x.comp.own().text = &iterationText{in.Iteration, in.Previous.raw}
+				x.comp.text = &iterationText{in.Iteration, in.Previous.raw}
 			}
 		}
 	}
@@ -866,7 +866,7 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 }
 
 // takeUndos returns the records of undoing that a redrive removes. For each path in the list `failed`, takeUndos returns the path's records of
-// undoings that have failed. For each path in the list `around`, it returns all records of the path.
+// undoings that have failed. For each path in the list `around`, it returns the records that sum up the compensations inside a composite.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // by path: whether the path is in the list `around`
 	for _, path := range failed {
@@ -880,7 +880,7 @@ func takeUndos(stored map[string]store.Node, failed, around []string) (back take
 		if !undo {
 			continue
 		}
-		if any, known := paths[pathOfKey(of)]; known && (any || stored[key].Status == Failed) {
+		if any, known := paths[pathOfKey(of)]; known && (any && stored[key].Status != Completed || !any && stored[key].Status == Failed) {
 			back.keys = append(back.keys, key)
 		}
 	}

@@ -270,12 +270,9 @@ func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 // expand turns a node into a composite, after the step of its attempt has returned a graph.
 func (r *Run) expand(step *Step, e *expansion, now int64) {
 	ref := step.ref
-	x := r.extraInside(ref)
+	x := r.extra(ref)
 	r.warnOfExpansion(e.warnings)
-	if r.nests = true; e.state != nil || x.saved != nil || x.left {
-		m := x.own()
-		m.saved, m.left = e.state, false
-	}
+	x.saved, x.left, r.nests = e.state, false, true
 	r.disarm(&x.grace)
 	if r.single != nil && r.single.interrupted == step {
 		r.single.interrupted = nil // the step of the interrupted attempt has returned
@@ -293,7 +290,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		}
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
-		x.comp = newComposite(nil)
+		x.comp = &composite{}
 		if e.plan.undoes {
 			r.outdateUndoes()
 			r.allowUndo()
@@ -429,7 +426,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	for _, name := range x.plan.lacks {
 		r.lend(name, ref)
 	}
-	comp := newComposite(nil)
+	comp := &composite{}
 	h.installPast(r, comp)
 	h.resume(nil, true)
 	r.extras[ref].comp = comp
@@ -519,18 +516,14 @@ func (r *Run) forgetExpansion(ref machine.Ref) {
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		r.dropKept(x)
-		m := x.own()
-		m.saved, m.texts = nil, nil
+		x.saved, x.texts = nil, nil
 	}
 }
 
 // dropKept drops the state in which an earlier life left the nodes inside a node. If one of them was being undone, dropKept no longer counts this
 // compensation as busy, since the restored nested run counts it.
 func (r *Run) dropKept(x *extra) {
-	if x.kept == nil {
-		return
-	}
-	if x.kept.Inside.Undoes && x.kept.Inside.undoing() {
+	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--
 	}
 	x.kept = nil

@@ -184,7 +184,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	}
 	w.now = r.now()
 	r.disarm(&r.extras[ref].grace) // the test returned within the grace
-	comp.own().before = soFar
+	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
 	if d <= 0 {
@@ -192,7 +192,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, true
 	}
 	p.due = saturate.Add(w.now, int64(d))
-	comp.own().pause, comp.working = p, false
+	comp.pause, comp.working = p, false
 	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: event.Pause{Iteration: comp.child.iteration, Delay: d}})
 	r.awaitIteration(ref, w.now)
 	return c, true
@@ -231,7 +231,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 		}
 	}
 	if c := comp.child; c != nil && c.st.AllowsUndo() {
-		comp.own().past = append(comp.past, c)
+		comp.past = append(comp.past, c)
 	}
 	r.beginChild(comp, next, now)
 }
@@ -247,7 +247,7 @@ type pause struct {
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.
 func (r *Run) awaitIteration(ref machine.Ref, now int64) {
-	x := r.extra(ref)
+	x := r.extras[ref]
 	p := x.comp.pause
 	x.backoff = r.afterAsStored(time.Duration(p.due-now), func(now int64) {
 		step := r.current(ref)
@@ -255,7 +255,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 			return // the loop was stopped during the pause
 		}
 		r.wake(now) // a run that is being left may be suspended during the pause, as in endBackoff
-		x.comp.own().pause = nil
+		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
 }

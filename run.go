@@ -3,11 +3,13 @@ package kahn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -28,6 +30,7 @@ type Run struct {
 	runOutcome                 // its end
 	undo        *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
 	*runRare                   // what few runs need
+	runIdentity
 }
 
 // runRare contains the fields that few runs set, so that all other runs are smaller. A run that has set none of them shares notRare, which is never
@@ -67,48 +70,22 @@ func (r *Run) rare() *runRare {
 	return r.runRare
 }
 
-// runGiven contains the plan, inputs and options of a run. It does not change after the run has begun.
+// runGiven contains the plan, inputs and options of a run. It does not change after the run has begun. Until then the functions of the option Around
+// may replace base.
 type runGiven struct {
-	plan   *Plan
-	cfg    *config
-	unheld bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
-	*runCommon
-}
-
-// runCommon contains what a run and the runs nested in it share, so that nested runs are small. After the run has begun, only the fields that belong
-// to the outermost run change. Until then the functions of the option Around may replace base.
-type runCommon struct {
+	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
 	ctx      context.Context // the context of the caller
 	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
+	cfg      *config
 	start    time.Time
-	wrapped  bool    // whether the field step is wrapped in middleware; then it also performs the nodes' own Do
-	stepless bool    // whether the host has given no step function
-	mayEnd   bool    // whether the caller's context may end
-	careful  bool    // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
-	attended bool    // whether Execute waits for the run, which then follows the caller's context
-	epoch    int     // 1, plus one for each redrive
-	single   *single // the additional state of a run with one slot; otherwise nil
-	manual   *manual // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil
-
-	// The following fields belong to the outermost run. No lock guards id and trace, each of which is made when it is first needed.
-	bell      *bell                       // nil until an alarm is armed
-	done      chan struct{}               // closed when the run is concluded, and workers and timers are 0
-	span      atomic.Pointer[surrounding] // nil without the option Around
-	id, trace atomic.Pointer[string]
-}
-
-// newRun makes a run that is not nested, in one allocation.
-func newRun(p *Plan, cfg *config) *Run {
-	x := &struct {
-		Run
-		common runCommon
-		own    Result
-	}{}
-	r := &x.Run
-	r.plan, r.cfg, r.runCommon, r.result = p, cfg, &x.common, &x.own
-	r.instance, r.runRare, r.runReports = &notNested, &notRare, &notReported
-	return r
+	wrapped  bool // whether the field step is wrapped in middleware; then it also performs the nodes' own Do
+	stepless bool // whether the host has given no step function
+	mayEnd   bool // whether the caller's context may end
+	careful  bool // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	attended bool // whether Execute waits for the run, which then follows the caller's context
+	unheld   bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	epoch    int  // 1, plus one for each redrive
 }
 
 // runNodes are the records of a run's nodes.
@@ -155,7 +132,10 @@ type runCrew struct {
 	workers int32    // the number of working goroutines, without abandoned ones
 	timers  int32    // the number of callbacks that are armed or running
 	worker  func()   // the function of the workers: Run.work; nil until the first worker starts
+	bell    *bell    // belongs to the outermost run; nil until an alarm is armed
+	single  *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
 	durable *durable // belongs to the outermost run; nil without a store
+	manual  *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
 }
 
 // runStops contains the stops of a run.
@@ -198,8 +178,10 @@ type runOutcome struct {
 	summed    bool // whether the field `result` is complete
 	verdict   verdict
 	endOutput any
-	remarks   *remarks   // nil if there are none
-	result    *Result    // nil for a nested run until the Result is needed
+	remarks   *remarks                    // nil if there are none
+	done      chan struct{}               // closed when the run is concluded, and workers and timers are 0
+	span      atomic.Pointer[surrounding] // nil without the option Around
+	result    Result
 	resMu     sync.Mutex // guards result and summed
 }
 
@@ -240,6 +222,11 @@ func (o *runOutcome) warn(warnings ...error) {
 		x := o.remark()
 		x.warnings = append(x.warnings, warnings...)
 	}
+}
+
+// runIdentity contains the id and the trace of a run. No lock guards them. Each is made when it is first needed.
+type runIdentity struct {
+	id, trace atomic.Pointer[string]
 }
 
 // prepare makes a run ready to be observed and cancelled before it has begun.
@@ -680,7 +667,7 @@ func (r *Run) finished() (*Result, error) {
 		r.makeResult()
 		r.st.Unlock()
 	}
-	res := r.result
+	res := &r.result
 	r.resMu.Unlock()
 	if t := r.cfg.test; t != nil {
 		res = t.complete(res, max(r.cfg.cancelGrace, minSinkGrace))
@@ -740,3 +727,166 @@ func (h *runHost) Contends()                 { (*Run)(h).contends() }
 func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
+
+// record is the data that a run keeps about every node. It is written under the run's lock. After the node is terminal, it is written only if a
+// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. But a guard or a merge
+// of a durable run must take the lock, since it may read the record of a predecessor whose end is not stored yet.
+type record struct {
+	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
+	value    any   // the output of a completed node, or the error of a failed node
+	start    int64 // start of the first attempt, in ns since the run's start
+	end      int64 // end of the last attempt
+	attempts int32
+	active   activeStep // which Step belongs to the running attempt, if there is one; it is not a pointer, since the garbage collector would scan it
+	fallback bool
+	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
+	returned bool          // whether the running attempt's step has returned, but its end waits for room in the store's outbox
+}
+
+type activeStep uint8
+
+const (
+	activeNone activeStep = iota
+	activeFirst
+	activeLater // the Step in the node's extra
+)
+
+// The method `current` returns the Step of the node's running attempt, or nil.
+func (r *Run) current(ref machine.Ref) *Step {
+	rec := &r.records[ref]
+	if rec.active == activeFirst {
+		return &rec.first
+	}
+	return r.later(ref)
+}
+
+func (r *Run) later(ref machine.Ref) *Step {
+	if r.records[ref].active == activeLater {
+		return r.extras[ref].later
+	}
+	return nil
+}
+
+// activate makes step the Step of its node's running attempt.
+func (r *Run) activate(step *Step) {
+	rec := &r.records[step.ref]
+	if rec.active = activeFirst; step != &rec.first {
+		rec.active = activeLater
+		r.extra(step.ref).later = step
+	}
+}
+
+// errorOf returns the error of a terminal node that failed by itself, or nil for other nodes.
+func (rec *record) errorOf() error {
+	err, _ := rec.value.(error)
+	return err
+}
+
+// The type `extra` is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
+type extra struct {
+	nodeFacts
+	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
+	errs     []attemptError // the errors of the retried attempts, in order
+	began    int64          // if the node was begun more than once: when it was begun last, in ns since the run's start
+	ready    int64          // when the node became ready again, after a backoff or a signal
+	lastErr  error          // the error of the last attempt that was retried, replaced by a fallback, or stopped
+	guardErr error          // why the guard could not decide
+	asked    []machine.Ref  // for a condition: the failed nodes whose status or error the condition's test has read; nil if not recorded
+	merged   map[string]any // the merged parameters that the check has computed
+	stop     error          // the cause of the stop, if only this node was stopped
+	timedOut timeoutScope   // the timeout that has passed in the current attempt
+	timeout  time.Duration  // the length of this timeout
+	overdue  bool           // whether OverallTimeout passed after the attempt's step had returned
+	behind   bool           // whether an attempt in the composite was abandoned
+	deltas   int            // the number of deltas emitted so far, in all attempts
+	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
+	comp     *composite     // for a composite that has begun, and for an expanded node
+	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
+	answers  int            // the number of signals put into the field `kept`
+	items    *items         // for a map: its items, which the check has made
+
+	wait      *Wait             // for a suspended node: its wait
+	answered  *Wait             // the last wait that has ended
+	saved     any               // the state that the step gave to Suspend or Expand
+	decision  *Decision         // the signal that answered the node; nil if there was none
+	texts     *texts            // the encoded values in the fields wait, saved and decision; nil if there are none
+	reentries int32             // how often the step was entered again in the same attempt
+	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
+	refused   error             // why the store refused the output of the last attempt; nil if it accepted the output
+	reads     []string          // for a memoized node: the inputs that its step has read, see Memo
+	labels    map[string]string // set by the current attempt; nil if it has set none
+	using     Usage             // reported by the current attempt; nil if it has reported nothing
+	left      bool              // whether the current attempt was interrupted because the run is being left
+	awaited   []awaitedRun      // the answers to AwaitRun
+
+	overall, grace, backoff, gate *alarm // nil unless armed
+}
+
+// nodeFacts contains the facts about a node that are not in the State, as a snapshot stores them. A new fact needs a field here and a line in
+// nodeWriter.
+type nodeFacts struct {
+	Message   string     `json:"message,omitempty"`   // the message of a step that skipped itself
+	Key       string     `json:"key,omitempty"`       // the node's key, if it comes from a value, see Node.KeyFrom
+	Answer    string     `json:"answer,omitempty"`    // the answer of a condition, if it differs from the labels of the branches taken, see conclusion
+	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
+	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
+	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that have had no effect
+	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; then only that earlier run undoes the node
+	Abandoned bool       `json:"abandoned,omitempty"`
+	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
+	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output
+	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
+	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
+	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
+	Cut     int32 `json:"cut,omitempty"`
+	Crashes int32 `json:"crashes,omitempty"`
+}
+
+// attemptError is the error of a retried attempt. An attempt that a crash interrupted has none.
+type attemptError struct {
+	attempt    int32 // the number within this life; 0 for an attempt of an earlier life, which precedes all attempts of this life
+	number     int32 // the number over all lives; 0 if a file of an older version lacks it
+	err        error
+	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
+	delay      time.Duration
+}
+
+func (r *Run) extra(ref machine.Ref) *extra {
+	x := r.extras[ref]
+	if x == nil {
+		if r.extras == nil {
+			r.extras = map[machine.Ref]*extra{}
+		}
+		x = &extra{}
+		r.extras[ref] = x
+	}
+	return x
+}
+
+// attemptStart returns the time when the current or last attempt of a node began.
+func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
+	if x != nil && x.began != 0 {
+		return x.began
+	}
+	return r.records[ref].start
+}
+
+// attemptOf returns the number of an attempt as users count attempts: if a suspended step is entered again, the attempt keeps its number.
+func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
+	if x := r.extras[ref]; x != nil {
+		return started - x.reentries
+	}
+	return started
+}
+
+// texts contains encoded values of a node: the info of its wait, its saved state and the signal. Each is nil until the codec has encoded the
+// value.
+type texts struct{ info, saved, signal json.RawMessage }
+
+// The method `known` returns *t, or empty texts if t is nil.
+func (t *texts) known() texts {
+	if t == nil {
+		return texts{}
+	}
+	return *t
+}

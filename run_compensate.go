@@ -30,6 +30,8 @@ type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status, other than RunCompleted, because of which the run itself undoes its nodes; RunPending if they are undone for another reason
 	whole  bool            // whether undoing does not change the nested run's verdict, see insideState.Whole
+	again  bool            // whether only compensations that a repair has begun again are performed, see Run.repeatsNode
+	open   bool            // whether the nested run had ended with a failed compensation when it was restored: if a repetition fails, the run gets this verdict again
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
@@ -58,6 +60,7 @@ type undo struct {
 	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
 	resumed                 bool       // whether the undo began before the run was resumed, and performUndos has not taken the node since
+	again                   bool       // for a composite: whether only compensations inside are performed, which a repair has begun again
 	regained                bool       // whether the node's step was called again, only to get the graph that it had returned before the run was resumed
 	attempt, grace, backoff *alarm
 
@@ -124,11 +127,11 @@ func (r *Run) undoesNode(ref machine.Ref) bool {
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
-		return false
+		return r.repeatsInside(ref)
 	}
 	if r.ownUndo(ref) != nil {
 		perhaps, _ := r.effect(ref)
-		return perhaps
+		return perhaps || r.repeatsInside(ref)
 	}
 	return len(r.undoable(ref)) > 0 || r.regains(ref)
 }
@@ -261,8 +264,11 @@ func (r *Run) performUndos(now int64) {
 			break
 		}
 		u := r.undo.nodes[ref]
-		if u == nil {
-			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now, before: r.timesUndone(r.path(ref))}
+		switch {
+		case r.repeatsInside(ref):
+			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now, inside: r.undoable(ref), again: true}
+		case u == nil:
+			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now, before: r.timesUndone(r.path(ref)), again: r.undo.again}
 			r.undo.nodes[ref] = u
 			if r.ownUndo(ref) == nil {
 				u.inside = r.undoable(ref)
@@ -270,7 +276,7 @@ func (r *Run) performUndos(now int64) {
 		}
 		u.taken()
 		switch {
-		case r.ownUndo(ref) == nil && !r.regains(ref):
+		case u.own() == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the composite itself needs no slot: the nodes inside take slots
 			u.nextInside(now)
 		case u.due > now: // a backoff that began before the run was resumed is not over
@@ -296,10 +302,18 @@ func (u *undo) nextInside(now int64) {
 		last := len(u.inside) - 1
 		c := u.inside[last]
 		u.inside = u.inside[:last]
-		if c.reverse(c.undoesNode, RunPending, r.undo.by, u.nextInside) {
+		undoes := c.undoesNode
+		if u.again {
+			undoes, c.undoes().again = c.repeatsNode, true
+		}
+		if c.reverse(undoes, RunPending, r.undo.by, u.nextInside) {
 			c.performUndos(now)
 			return
 		}
+	}
+	if r.ownUndo(u.ref) != nil {
+		u.repeated(now)
+		return
 	}
 	u.status = r.undoneInside(u.ref)
 	// The undo of the composite itself is recorded as done if it has called the composite's step again, or if the store contains it as running. The
@@ -331,7 +345,7 @@ func (u *undo) begin(now int64) {
 	u.step, u.stop = step, nil
 	by.undo.active = append(by.undo.active, u)
 	by.enlist()
-	if r.ownUndo(u.ref) == nil {
+	if u.own() == nil {
 		step.flags = step.flags&^stepUndo | stepAgain
 		step.attempt = r.records[u.ref].attempts
 		u.armTimeout(now)
@@ -361,7 +375,7 @@ func (u *undo) launch(step *Step, recorded *writing) {
 // The method `rules` returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. For such an
 // attempt the method returns a compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
-	if x := u.run.ownUndo(u.ref); x != nil {
+	if x := u.own(); x != nil {
 		return x
 	}
 	return &compensation{timeout: max(u.run.plan.node(u.ref).Timeout, 0)}
@@ -517,7 +531,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 		u.fail(stop.err, now)
 	case stop != nil && stop.err == ErrTimeout: // an attempt that outlasts its timeout fails, even if it returned no error
 		u.failed(timeoutAfter(u.rules().timeout, err), CauseTimeout, errorFacts{}, random, now)
-	case err == nil && r.ownUndo(u.ref) == nil:
+	case err == nil && u.own() == nil:
 		r.st.PauseUndo(u.ref)
 		u.regained, u.err, u.inside = true, nil, r.undoable(u.ref)
 		u.nextInside(now)
@@ -575,6 +589,11 @@ func (u *undo) fail(err error, now int64) {
 	r := u.run
 	u.status, u.err, u.ended = CompensationFailed, err, now
 	r.reportUndone(r.path(u.ref), err)
+	for o := r; o != nil; o = o.outer {
+		if o.undo.open && o.concluded() {
+			o.judgeUndone(&o.verdict)
+		}
+	}
 	u.note()
 	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
 	u.over(now)
@@ -602,8 +621,8 @@ func (r *Run) reportUndone(path string, err error) {
 // note makes the next transaction record the state of the compensation. It returns this transaction, or nil without a store.
 func (u *undo) note() *writing {
 	d := u.run.durable
-	if d == nil || d.failed != nil {
-		return nil
+	if d == nil || d.failed != nil || u.own() != u.run.ownUndo(u.ref) {
+		return nil // no store, or the record of the undo belongs to the composite's own compensation
 	}
 	if next := d.sequence + 1; u.noted != next {
 		u.noted = next
@@ -670,7 +689,7 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	if len(runs) == 0 {
 		return false
 	}
-	comp.own().failed = &failedWhole{c: *c, res: res}
+	comp.failed = &failedWhole{c: *c, res: res}
 	if child := comp.child; child != nil && child.concluded() && child.verdict.status == RunCompleted {
 		child.undoes().whole = true
 		r.outdated(step.ref)
@@ -693,23 +712,6 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	}
 	next(now)
 	return true
-}
-
-// noteRepairs records the compensations that a redrive begins again or marks as done. The parameter `all` is the restored state of the run.
-func (r *Run) noteRepairs(all *held) {
-	x := r.undo
-	if x == nil {
-		return
-	}
-	for _, u := range x.fresh {
-		if u.note(); u.status == CompensationDone {
-			u.ended = r.now()
-			u.run.countUndone(u.run.path(u.ref))
-			u.run.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: u.ended, arg: event.Compensation{Request: requestOf(u.by)}})
-		}
-	}
-	x.fresh = nil
-	all.noteByHand()
 }
 
 // judgeUndone adjusts the verdict of a run that has undone nodes. A run that was about to fail or to be cancelled when the undoing began does not

@@ -105,6 +105,7 @@ type undoState struct {
 	By       *Request     `json:"by,omitempty"` // who has undone the node by hand
 
 	fresh  bool // whether a redrive has changed this state
+	around bool // of a composite: whether a redrive repeats compensations inside
 	inside bool // of a composite: whether the nodes inside were undone one by one, not the composite as a whole
 }
 
@@ -769,9 +770,12 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	}
 	cfg := byDefault[0]
 	cfg.codec, cfg.statusRule, cfg.allowChange, cfg.runID, cfg.reads = given.codec, given.statusRule, given.allowChange, id, true
-	r := newRun(p, &cfg)
-	r.stepless, r.ctx, r.base, r.unheld, r.done = true, context.Background(), context.Background(), true, make(chan struct{})
-	return r, nil
+	return &Run{
+		runGiven: runGiven{plan: p, stepless: true, ctx: context.Background(), base: context.Background(), cfg: &cfg, unheld: true},
+		runNest:  runNest{instance: &notNested},
+		runRare:  &notRare, runReports: &notReported,
+		runOutcome: runOutcome{done: make(chan struct{})},
+	}, nil
 }
 
 // readEnded restores a run that has ended, and returns its Result.
@@ -815,7 +819,7 @@ func (u *undo) state() *undoState {
 	s := &undoState{
 		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err), By: u.by,
 	}
-	s.inside = u.by == nil && r.ownUndo(u.ref) == nil
+	s.inside = u.by == nil && u.own() == nil
 	switch {
 	case u.status >= CompensationDone:
 		s.Ended = r.timeAt(u.ended)
@@ -862,6 +866,9 @@ func (r *Run) restoreUndoing(file *snapshotFile) {
 
 // restoreUndo restores the compensation of a node.
 func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
+	if s.around && r.ownUndo(ref) == nil {
+		return // the state only summed up the compensations inside
+	}
 	u := &undo{
 		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: min(s.Cut, s.Attempts), crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
 		before: r.timesUndone(r.path(ref)),

@@ -679,7 +679,7 @@ type repair struct {
 	hand   bool
 	by     *Request
 	paths  []string // the paths of the nodes found
-	around []string // the paths of the expanded nodes around these nodes; the steps of the expanded nodes are called again for their graphs
+	around []string // the paths of the composites around these nodes that have a state of undoing
 }
 
 // The method `repairs` finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
@@ -730,8 +730,9 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 			if u.Status, u.Cut = CompensationRunning, u.Attempts; x.hand {
 				u.Status, u.Err, u.By = CompensationDone, nil, orZero(x.by)
 			}
-		case inside: // the node is an expanded node, whose step is called again for its graph
-			n.Undo, x.around = nil, append(x.around, path)
+		case inside:
+			u = clonePtr(u)
+			n.Undo, u.around, x.around = u, true, append(x.around, path)
 		}
 		some = some || inside
 	}

@@ -282,7 +282,7 @@ func (comp *composite) state() *insideState {
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
-		in.Whole = in.Undoes && c.verdict.cause != CauseCompensationFailed
+		in.Whole = in.Undoes && c.verdict.cause != CauseCompensationFailed && (c.undo == nil || !c.undo.open)
 	}
 	if c.rootInputs != nil {
 		if in.plan = c.plan; c.plan.tested != nil {

@@ -28,11 +28,12 @@ type exactWorld struct {
 	*sagas.World
 	expands bool // whether some node returns a graph
 	cuts    bool // whether the run continues from snapshots; interrupted calls are made again, under later attempt numbers
+	flights bool // whether the run continues from snapshots with the calls in flight
 	calls   map[string]int
 }
 
-func newExactWorld(seed uint64, cuts bool) *exactWorld {
-	x := &exactWorld{World: sagas.New(seed), cuts: cuts, calls: map[string]int{}}
+func newExactWorld(seed uint64, how string) *exactWorld {
+	x := &exactWorld{World: sagas.New(seed), cuts: how == cutAgain, flights: how == cutFlight, calls: map[string]int{}}
 	x.Adapt = x.exact
 	return x
 }
@@ -276,7 +277,8 @@ func (x *exactWorld) story(res *kahn.Result) string {
 	tell = func(prefix string, res *kahn.Result) {
 		for n := range res.Nodes() {
 			fmt.Fprintf(&b, "%s%s %v %v %v %v %v %v\n", prefix, n.ID, n.Status, n.Skip, n.Cause.Kind, n.Output, n.Compensation, n.CompensationErr)
-			if n.Sub != nil && !x.cuts { // a node that was expanded in an earlier life has no Sub
+			// A node that was expanded in an earlier life has no Sub if its step is not called again, or if no node inside had to be undone.
+			if n.Sub != nil && !x.cuts && (!x.flights || undoneInside(n.Sub)) {
 				tell(prefix+"  ", n.Sub)
 			}
 		}
@@ -287,6 +289,16 @@ func (x *exactWorld) story(res *kahn.Result) string {
 		fmt.Fprintf(&b, "undone %s %d times, %v\n", path, x.Undone[path], x.Ended[path] > 0)
 	}
 	return b.String()
+}
+
+// undoneInside reports whether a node of the run, or a node inside its nodes, has or needed a compensation.
+func undoneInside(res *kahn.Result) bool {
+	for n := range res.Nodes() {
+		if n.Compensation != kahn.CompensationNone || n.Sub != nil && undoneInside(n.Sub) {
+			return true
+		}
+	}
+	return false
 }
 
 // sagaDesk performs a saga with a Coordinator, on one goroutine and without a clock. Calls and replies are JSON.
@@ -497,9 +509,9 @@ func timedText(events []kahn.Event) string {
 }
 
 // sagaByExecute performs a random saga with Execute, and returns its story and its events.
-func sagaByExecute(t *testing.T, seed uint64, depth int, cut bool) (story string, events []kahn.Event) {
+func sagaByExecute(t *testing.T, seed uint64, depth int, how string) (story string, events []kahn.Event) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newExactWorld(seed, cut)
+		x := newExactWorld(seed, how)
 		r := rand.New(rand.NewPCG(seed, 7))
 		g := x.Graph(r, depth)
 		opts, acts := x.exactConditions(r)
@@ -529,8 +541,8 @@ const (
 // sagaByCoordinator performs a random saga with a Coordinator and with Execute, and compares the two runs.
 func sagaByCoordinator(t *testing.T, seed uint64, depth int, how string) (res *kahn.Result, lives int, said []kahn.Event) {
 	cut := how == cutAgain
-	want, events := sagaByExecute(t, seed, depth, cut)
-	x := newExactWorld(seed, cut)
+	want, events := sagaByExecute(t, seed, depth, how)
+	x := newExactWorld(seed, how)
 	r := rand.New(rand.NewPCG(seed, 7))
 	g := x.Graph(r, depth)
 	opts, acts := x.exactConditions(r)
@@ -545,7 +557,7 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, how string) (res *k
 		story = want
 	}
 	for k := 0; k < mostTies && story != want; k++ {
-		want, events = sagaByExecute(t, seed, depth, cut)
+		want, events = sagaByExecute(t, seed, depth, how)
 	}
 	if story != want || len(wrong) > 0 {
 		t.Logf("seed %d, depth %d, %s\nby Execute:\n%s\nby a Coordinator:\n%s", seed, depth, how, timedText(events), timedText(d.events))

@@ -1,7 +1,9 @@
 package conformance_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -100,4 +102,63 @@ func TestRepairsAreRefused(t *testing.T) {
 	}
 	_, err := kahn.Execute(t.Context(), g, nil, kahn.Redrive(res.Snapshot(), nil), kahn.RepeatCompensations, kahn.Anew)
 	require.ErrorIs(t, err, kahn.ErrBadOption)
+}
+
+// A composite has a compensation of its own, which succeeded, and the compensation of a node inside has failed, since the attempt of the composite
+// had failed before. A repair repeats the failed compensation and no other.
+func TestRepairInsideACompositeThatIsUndone(t *testing.T) {
+	for _, expands := range []bool{false, true} {
+		for _, stored := range []bool{false, true} {
+			for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
+				inBubble(t, fmt.Sprint(expands, stored, mode), func(t *testing.T) {
+					refund := kahn.Permanent(errors.New("no such charge"))
+					pays, whole := 0, 0
+					inner := graph(kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error {
+						pays++
+						return refund
+					}})
+					e := subgraph("E", inner)
+					if expands {
+						e = kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}
+					}
+					s := subgraph("S", graph(e, kahn.Node{ID: "ship", After: []string{"E"}, Do: always(errSoldOut)}))
+					s.Compensate = func(context.Context, *kahn.Step) error { whole++; return nil }
+					g, memory := graph(s), new(store.Memory)
+					opts := []kahn.Option{kahn.RunID("r")}
+					if stored {
+						opts = append(opts, kahn.Durable(memory))
+					}
+					res, err := kahn.Execute(t.Context(), g, nil, opts...)
+					require.ErrorIs(t, err, kahn.ErrCompensation)
+					require.Equal(t, 1, pays)
+					require.Equal(t, 1, whole)
+					for life, fails := range []bool{true, false} {
+						if !fails {
+							refund = nil
+						}
+						var from *kahn.Snapshot
+						if !stored {
+							from = reload(t, res.Snapshot())
+						}
+						res, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(from, nil), mode)...)
+						require.ErrorContains(t, err, errSoldOut.Error())
+						require.Equal(t, fails && mode == kahn.RepeatCompensations, errors.Is(err, kahn.ErrCompensation), err)
+						require.Equal(t, 1, whole, "the compensation of S had succeeded")
+						if mode == kahn.CompensatedByHand {
+							require.Equal(t, 1, pays)
+							break
+						}
+						require.Equal(t, 2+life, pays)
+					}
+					require.Equal(t, kahn.CompensationDone, must(res.Node("S")).Compensation)
+					if !expands { // otherwise the Result of a later life has no nested Result
+						require.Equal(t, kahn.CompensationDone, must(must(must(res.Node("S")).Sub.Node("E")).Sub.Node("pay")).Compensation)
+					}
+					if stored {
+						checkRead(t, g, res, memory)
+					}
+				})
+			}
+		}
+	}
 }

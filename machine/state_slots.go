@@ -26,11 +26,6 @@ type limits struct {
 	exempt map[Ref]bool // running nodes that took no token because the run hurried
 	late   *lateLines   // nil if no value decides the key of a node
 
-	// commons belongs to the outermost run: the limits of the nested runs without lines, first the limits of nodes that need no slot of the tree, then the
-	// limits of nodes that need one. In such limits, common is set.
-	commons [2]*limits
-	common  bool
-
 	parked  []queueAt // the queues that are set aside while the run has no free slot of its own, see park
 	offered []int32   // the lines whose nodes contend because of an offer, in a run with a limit of its own, see pass
 }
@@ -50,19 +45,10 @@ var noLimits limits
 
 // ownLimits returns the run's own limits.
 func (s *Locked) ownLimits() *limits {
-	if l := s.limits; l == &noLimits || l.common {
-		s.limits = &limits{active: l.active, rates: l.rates, pool: l.pool}
+	if s.limits == &noLimits {
+		s.limits = &limits{}
 	}
 	return s.limits
-}
-
-// commonLimits returns the limits that the nested runs without lines share, until a run calls ownLimits. The receiver is the outermost run's limits.
-func (l *limits) commonLimits() *limits {
-	if c := l.commons[0]; c == nil || c.rates != l.rates || c.pool != l.pool {
-		active := &limits{active: true, rates: l.rates, pool: l.pool, common: true}
-		l.commons = [2]*limits{{rates: l.rates, pool: l.pool, common: true, commons: [2]*limits{nil, active}}, active}
-	}
-	return l.commons[0]
 }
 
 // The type `rates` holds the clock and the queue that the buckets of a run and its nested runs share.
@@ -279,7 +265,7 @@ func (s *Locked) acquire(r Ref) bool {
 		return false
 	}
 	if !token && !s.net.facts[r].is(FlagComposite|FlagMocked) {
-		if l = s.ownLimits(); l.exempt == nil {
+		if l.exempt == nil {
 			l.exempt = map[Ref]bool{}
 		}
 		l.exempt[r] = true
@@ -566,16 +552,12 @@ func (s *Locked) WholeSlots() *Slots {
 // ShareLimits makes the run use the clock, the pool and the WholeSlots of the outermost run. The parameter `root` is the outermost run, which may be
 // this run.
 func (s *Locked) ShareLimits(root *Locked) {
-	of := root.ownLimits()
+	l, of := s.ownLimits(), root.ownLimits()
+	l.pool = of.pool
 	if of.rates == nil {
 		of.rates = &rates{}
 	}
-	if s.limits == &noLimits {
-		s.limits = of.commonLimits()
-		return
-	}
-	l := s.limits
-	l.pool, l.rates = of.pool, of.rates
+	l.rates = of.rates
 	if l.whole && of.whole {
 		l.groups[len(l.groups)-1].Slots = root.WholeSlots()
 	}
@@ -586,13 +568,7 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
 		s.limit = math.MaxInt32
 	}
-	s.tree = t
-	switch l := s.limits; {
-	case !l.common:
-		s.ownLimits().active = true
-	case !l.active:
-		s.limits = l.commons[1]
-	}
+	s.tree, s.ownLimits().active = t, true
 }
 
 // OwnSlots returns the run's own limit, or 0, and how many of its slots are taken.

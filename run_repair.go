@@ -1,0 +1,100 @@
+package kahn
+
+import (
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// A repair is a redrive that only repeats failed compensations or marks them as done, see [RepeatCompensations]. The compensation of a composite
+// stands for the compensations inside it. But nodes inside are undone nevertheless if the attempt of the composite has failed, and the compensation of
+// such a node may fail. To repeat it, a repair goes into a composite whose own compensation has ended. Inside, it undoes no other node.
+
+// repeatsInside reports whether a repair has begun compensations again inside a composite that has a compensation of its own. The composite's own
+// compensation has ended, was not needed, or follows the compensations inside.
+func (r *Run) repeatsInside(ref machine.Ref) bool {
+	if root := r.outermost().undo; root == nil || root.busy == 0 || r.ownUndo(ref) == nil {
+		return false
+	}
+	return r.undoingInside(ref)
+}
+
+// undoingInside reports whether the compensation of a node inside a composite, at any depth, is [CompensationRunning].
+func (r *Run) undoingInside(ref machine.Ref) bool {
+	x := r.extras[ref]
+	switch {
+	case x == nil:
+		return false
+	case x.comp == nil:
+		return x.kept != nil && r.undo != nil && r.undo.nodes[ref] != nil && x.kept.Inside.undoing()
+	}
+	for _, c := range x.comp.past {
+		if c.undoingSome() {
+			return true
+		}
+	}
+	return x.comp.child != nil && x.comp.child.undoingSome()
+}
+
+func (r *Run) undoingSome() bool {
+	if !r.st.AllowsUndo() {
+		return false
+	}
+	r.st.CountVisits(len(r.records))
+	for ref := range r.records {
+		if r.repeatsNode(machine.Ref(ref)) {
+			return true
+		}
+	}
+	return false
+}
+
+// repeatsNode reports whether the compensation of a node that has ended is [CompensationRunning], or that of a node inside it.
+func (r *Run) repeatsNode(ref machine.Ref) bool {
+	if !r.st.Word(ref).Status().Terminal() {
+		return false
+	}
+	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status == CompensationRunning {
+		return true
+	}
+	x := r.extras[ref]
+	return x != nil && x.comp == nil && x.kept != nil && x.kept.Inside.undoing() || r.undoingInside(ref)
+}
+
+// The method `own` returns the compensation that the undo performs. It returns nil if the undo only undoes nodes inside a composite.
+func (u *undo) own() *compensation {
+	if u.again {
+		return nil
+	}
+	return u.run.ownUndo(u.ref)
+}
+
+// The method `repeated` is called when a repair has performed the compensations inside a composite that has a compensation of its own. If the
+// composite's own compensation must be performed too, it is performed now.
+func (u *undo) repeated(now int64) {
+	r := u.run
+	if r.undoesNode(u.ref) {
+		r.st.ContinueUndo(u.ref)
+		if r.tree != nil {
+			r.tree.touch(r)
+		}
+		return
+	}
+	u.over(now)
+}
+
+// noteRepairs records the compensations that a redrive begins again or marks as done. The parameter `all` is the restored state of the run.
+func (r *Run) noteRepairs(all *held) {
+	x := r.undo
+	if x == nil {
+		return
+	}
+	for _, u := range x.fresh {
+		if u.note(); u.status == CompensationDone {
+			u.ended = r.now()
+			u.run.countUndone(u.run.path(u.ref))
+			u.run.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: u.ended, arg: event.Compensation{Request: requestOf(u.by)}})
+		}
+	}
+	x.fresh = nil
+	all.noteByHand()
+}
