@@ -17,59 +17,61 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durable connects a run to its store during one life of the run: from the time when a process acquires the lease until the process releases it. The
-// run's lock guards durable. The store and codecs are never called under this lock.
+// durable connects a run to its store during one life of the run. A life begins when a process acquires the run's lease, and ends when this process
+// releases the lease. The run's lock guards durable. The store and codecs are never called under this lock.
 //
-// The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
-// repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
-// run. The size of the outbox is limited: while it is full, attempts wait before they end, see the type `room`. If a node begins as soon as it is
-// ready, its start is in the same transaction as the completion that made it ready. The longer a write takes, the more changes the next transaction
-// contains. Four things happen only when a transaction has been written: its events are shown, the attempts that it starts call their steps, the
-// conditions and triggers that it makes ready are queued, and the results of the nested runs that it ends are evaluated. Steps and readers of events
-// see a change only when it is durable. Status, Node and Counts show the state in memory.
+// The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer, repeatedly
+// takes the whole outbox and writes it as one transaction. The committer runs while there are changes to write, and counts as a worker of the run.
+// The size of the outbox is limited: while the outbox is full, attempts wait before they end, see defaultBounds. If a completion makes a node ready
+// and this node begins at once, one transaction contains the completion and the start. The longer a write takes, the more changes the next
+// transaction contains. Four things wait for a write. An event becomes visible when its transaction is written. A step is called when the start of
+// its attempt is written. A condition or trigger is queued when the change that made it ready is written. The result of a nested run is evaluated
+// when the run's end is written. So steps and readers of events see no change before it is durable. The methods Status, Node and Counts, however,
+// show the state in memory.
 //
-// A run and all runs nested in it, together called a tree, share one durable. The store's keys for nodes inside composites are paths, see
-// Run.key. A composite's record contains the data of its nested run, except the nodes, the list of a map and the collected outputs of a loop, which
-// have records of their own. The start of a composite is stored in its record and not as an attempt, since the composite continues after a crash.
+// A run and all runs nested in it, together called a tree, share one durable. In the store, the key of a node inside a composite is made from the
+// node's path, see Run.key. The record of a composite contains the data of its nested run. But the nodes inside, the list of a map and the
+// collected outputs of a loop have records of their own. The start of a composite is not stored as an attempt: its record shows that it has begun,
+// and the composite continues after a crash.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
 	sequence    uint64       // the number of the last transaction that was taken out of the outbox
 	status      RunStatus    // the run's status when that transaction was taken
 	outbox      *transaction // the changes since that transaction; never nil
-	spare       *transaction // an empty transaction with the memory of a written one, for reuse; may be nil
-	current     *transaction // the transaction that was passed to the store, until the store answers; may be nil
+	spare       *transaction // an empty transaction, in memory that a written transaction has used; may be nil
+	current     *transaction // the transaction that the committer is writing; nil if there is none
 	writing     bool         // whether the committer is running
 	coming      int          // the number of started workers that have not taken their first task; the committer waits for these workers
 	failed      error
 	stale       bool                   // whether the next transaction replaces the record of the run itself
 	unspecified bool                   // whether the next transaction stores the Spec
-	steps       int64                  // the number of entries made and read; tests check that the work is linear
-	open        map[place]int32        // attempts whose start is recorded and whose end is not
+	steps       int64                  // the number of entries looked up or taken; tests check that it is linear in the changes
+	open        map[place]int32        // by place of a node: its attempt whose start was put into an outbox and whose end was not
 	endHold     func()                 // stops the renewals of holdLease
 	renewal     *time.Timer            // nil until the run is prepared
 	given       bool                   // whether the lease has been released, or is being released, see releaseLease
-	lost        *lost                  // not nil if the run was left because its store did not answer
+	lost        *lost                  // not nil once the run is left because of its store, see Run.lose
 	stored      map[place]storedStatus // by place of a node: its status in the store; only for nodes that have not ended in the store
 	written     bool                   // whether a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
-	cancel      context.CancelFunc     // cancels ctx when the store fails
-	alarms      due.Queue[*wake]       // the alarms that the next life also needs; the store contains the time of the first alarm
-	expires     time.Time              // the lease lasts at least until this time: leaseTime after the last request that acquired or renewed it was sent
+	cancel      context.CancelFunc     // cancels ctx when the store has failed or the lease is to be released
+	alarms      due.Queue[*wake]       // the alarms that the next life also needs; the store contains the time of the first one
+	expires     time.Time              // the lease lasts at least until this time: leaseTime after the last successful call of Acquire or Renew began
 	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // the run's Compensation, as stored
 	used        Usage                  // the usage of ended attempts, as stored
-	undone      map[string]int         // by path of a node: the number of its undoings whose records redrives have removed; stored in the run's record
-	deltas      map[string]int         // by path of a node: the number of its deltas, if the run's record contains this number and the node's record does not
-	payload     json.RawMessage        // the trigger's payload as the codec encoded it; the committer owns it
+	undone      map[string]int         // by path of a node: how often it was undone according to records that redrives have removed
+	deltas      map[string]int         // by path of a node: the number of its deltas before the last redrive, which removed records of nodes
+	payload     json.RawMessage        // the trigger's payload as the codec encoded it; only the committer uses this field
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
-	bounds      room                   // of the outbox
+	bounds      room                   // the bounds of the outbox
 	reserved    room                   // the room in the outbox that attempts have reserved for their ends
 	heldBack    []*Run                 // runs of the tree in which nothing may begin until the committer takes the outbox
-	roots       map[*Run]*ordset.Set   // ready roots that are not in the outbox, see inTurn
+	roots       map[*Run]*ordset.Set   // by run: its ready roots whose changes inTurn has dropped
 	events      *eventWriter           // nil if the run's events are not stored
-	forked      string                 // the id of the run from which this run was forked; "" if it is not a fork
+	forked      string                 // the id of the run from which this run was forked; "" if this run is not a fork
 	inbox       *inbox                 // nil if the store does not take requests
 	awaits      map[string]string      // by path of a node: the run whose end the node awaits, as registered with the store in this life
 }
@@ -80,43 +82,43 @@ type place struct {
 	ref machine.Ref
 }
 
-// A transaction is first the run's outbox. When the committer takes it, it becomes one write to the store. A transaction that was written gives its
-// memory to a later one, except the memory of the commit, which belongs to the store.
+// A transaction is first the run's outbox. When the committer takes it, the transaction becomes one write to the store. After the write, a later
+// transaction reuses the memory. Only the memory of the commit is not reused, since the store owns it.
 type transaction struct {
 	entries []pendingNode
-	at      map[place]int // indexes into entries; nil if there are only a few
+	at      map[place]int // by place: the index of its entry; not used while there are only a few entries
 	due     bool          // whether the transaction is written even without entries
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
-	undos   []undoRecord  // the records of nodes that are being undone
-	emitted []place       // nodes of which only the number of deltas has changed; their records are added when the transaction is taken
+	undos   []undoRecord  // the records of undoing that have changed
+	emitted []place       // nodes that have emitted deltas; the method `take` adds their records, which count the deltas
 	back    *takenBack    // what a redrive removes from the store; nil without a redrive
-	bytes   int           // the bytes of the values in the entries
+	bytes   int           // the number of bytes of the outputs in the entries
 	begins  int           // the number of attempts and composites that begin
 	widest  int           // the largest number of rows that the end of a single attempt has needed
 	*writing
 
-	// The following fields are set when the transaction is taken out of the outbox:
+	// The following fields, except commit.Taken, are set when the transaction is taken:
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // the places of these nodes
 	children []*Run          // the run nested in each of these nodes; nil for most nodes
 	outputs  []collected     // the outputs of iterations of collecting loops, and the lists of maps
-	signals  []answeredState // the signals that have an ID and no record yet
+	signals  []answeredState // the signals with an ID for which no earlier transaction has a record
 	signal   int             // the number of the first of these signals
 	header   *snapshotFile
 	show     uint64  // the id of the last event that readers may see once the transaction is written
-	events   []Event // drafts of events that no earlier transaction stores
+	events   []Event // drafts of the events that this transaction stores
 }
 
-// undoRecord is the record of a node's undoing. The committer encodes it later. If the node's graph is not known, there is no undo, and the record
-// is complete.
+// undoRecord is the record of a node's undoing. The committer encodes it later. If the node is in a graph that is not known, the field undo is nil,
+// and the other fields are set at once.
 type undoRecord struct {
 	*undo
 	key   string
 	state *undoState
 }
 
-// collected is the output of an iteration of a collecting loop, or the list of a map. It has its own record, so that the record of the loop does
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own. So the record of the loop does
 // not grow with each iteration, and the record of the map does not contain the list.
 type collected struct {
 	key       string
@@ -126,14 +128,15 @@ type collected struct {
 	at        time.Time
 }
 
-// The type `writing` is the outcome of a transaction. It is a separate object, since it may be read after the memory of the transaction is reused.
+// The type `writing` is the outcome of writing a transaction. The outcome is an object of its own, since it may be read after the memory of the
+// transaction is reused.
 type writing struct {
 	done chan struct{} // closed under the run's lock, when the write has succeeded or failed
 	err  error         // why the write has failed; nil if it has succeeded
 }
 
-// The method `failed` reports whether the write of the transaction has failed. The store may contain the transaction even then, if only the answer of
-// the store was lost. The caller holds the run's lock.
+// The method `failed` reports whether the write of the transaction has failed. Even then the store may contain the transaction: perhaps only the
+// store's answer was lost. The caller holds the run's lock.
 func (w *writing) failed() bool {
 	if w == nil {
 		return false
@@ -146,15 +149,15 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only methods of pendingNode change the
-// field `happened`.
+// pendingNode is a transaction's entry for one node. It says what has happened to the node, and in which attempts. Only methods of pendingNode
+// change the field `happened`.
 type pendingNode struct {
 	place
 	happened nodeNews
-	ended    int32 // with nodeReturned: the number of the ended attempt if an earlier transaction contains its start, otherwise 0
-	starts   int32 // the number of attempts that begin; it is above one only if earlier attempts were abandoned while the store was busy
+	ended    int32 // the number of the attempt that ended; 0 if none ended, or if this transaction also contains its start
+	starts   int32 // the number of attempts that begin; above 1 if one of them was abandoned before the transaction was taken
 	attempt  int32 // the number of the last attempt that begins
-	before   int32 // with nodeBegan: the number of the node's attempts in the store
+	before   int32 // with nodeBegan: the number of attempts before those that begin
 	resolved int   // the number of predecessors that became terminal
 
 	text json.RawMessage // the output of the node as the codec encoded it; nil if the committer must call the codec
@@ -168,16 +171,16 @@ const (
 	nodeBegan                         // an attempt of a step or of a composite began
 	nodeReturned                      // an attempt ended
 	nodeReady                         // the node became ready
-	nodeParked                        // the node became ready, and is queued when the transaction is written
+	nodeParked                        // the node became ready, and is queued only when the transaction is written
 	nodeTerminal                      // the node became terminal; later transactions never replace its record
 )
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 
-// The method `change` records that the node's record must be replaced. The methods below record why it must be replaced.
+// The method `change` records that the node's record must be replaced. The methods below record what has happened to the node.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins, with the number of attempts before it.
+// begin records that an attempt begins. The parameter `before` is the number of earlier attempts.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -200,8 +203,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. The result is true only for the
-// first call with parks set, so that awaitsWrite counts the node once.
+// The method `ready` records that the node became ready. If parks is true, the node is queued only after the write. Only the first call with parks
+// set returns true, so that awaitsWrite counts the node once.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -217,7 +220,7 @@ func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// The method `reuse` clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory references no
+// The method `reuse` clears a written transaction and, unless it is large, keeps its memory for a later one. The cleared memory references no
 // values and no nested runs.
 func (d *durable) reuse(tx *transaction) {
 	if cap(tx.entries) > maxSpare {
@@ -232,7 +235,7 @@ func (d *durable) reuse(tx *transaction) {
 	d.spare = tx
 }
 
-// nextTransaction returns an empty transaction, in the memory of a written transaction if there is a spare one.
+// nextTransaction returns an empty transaction: d.spare or, if d.spare is nil, a new one.
 func (d *durable) nextTransaction() *transaction {
 	tx := d.spare
 	if d.spare = nil; tx == nil {
@@ -242,7 +245,7 @@ func (d *durable) nextTransaction() *transaction {
 	return tx
 }
 
-// maxSpare is the largest capacity, in nodes, of a transaction whose memory is reused.
+// maxSpare bounds the memory that is kept: the memory of a transaction is reused only if its list of entries has at most this capacity.
 const maxSpare = 1024
 
 // fewEntries is the largest number of entries for which find uses a linear search.
@@ -277,16 +280,16 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite adds `more` to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot,
-// no attempt begins while this number is above 0, since otherwise the order of attempts would depend on the speed of the store.
+// awaitsWrite adds `more` to the number of ready nodes and ended nested runs that wait for a write. In a run with one slot, no attempt begins while
+// this number is above 0. Otherwise the order of attempts would depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.rare().unwritten += more; r.single != nil {
 		r.single.unwritten += more
 	}
 }
 
-// The method `index` adds entry i to the map that find uses. The map is created, with the earlier entries, when the number of entries exceeds
-// fewEntries.
+// The method `index` adds entry i to the map that find uses. For up to fewEntries entries, index does nothing. With the first entry beyond that,
+// index also adds the earlier entries.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -309,7 +312,7 @@ func (tx *transaction) starts(at place) bool {
 	return i >= 0 && tx.entries[i].starts > 0
 }
 
-// The method `parks` reports whether writing the transaction will queue the node.
+// The method `parks` reports whether the node is queued when the transaction is written.
 func (tx *transaction) parks(at place) bool {
 	i := tx.find(at)
 	return i >= 0 && tx.entries[i].is(nodeParked)
@@ -340,8 +343,8 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease makes the committer release the lease of a run that was left, or whose store failed. Such a run may have no changes to write, so
-// settleLease starts the committer unless it runs already. The caller holds the run's lock.
+// settleLease makes the committer release the lease of a run that was left, or whose store failed. Such a run may have no changes to write. So
+// settleLease starts the committer, unless the committer is running. The caller holds the run's lock.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -350,7 +353,7 @@ func (r *Run) settleLease() {
 	}
 }
 
-// recordsStart reports whether the start of an attempt of this node is written before its step is called.
+// recordsStart reports whether an attempt of this node writes its start before it calls the step.
 func (r *Run) recordsStart(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
@@ -366,8 +369,8 @@ func (storedLife) mayTake(r *Run, now int64) bool {
 	return !r.holdsBack()
 }
 
-// The method `begun` puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step once the start is
-// written. If recordsStart returns false, nothing is written, and the worker need not wait.
+// The method `begun` puts the start of an attempt into the outbox. The parameter `before` is the number of earlier attempts. The worker calls the
+// step once the start is written. If recordsStart returns false, nothing is written, and the worker need not wait.
 func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	r, ref := step.run, step.ref
 	if !r.recordsStart(ref) {
@@ -395,8 +398,8 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 // errNotCalled is the error of an attempt that was stopped while its start was being written.
 var errNotCalled = errors.New("stopped before its step was called")
 
-// awaitRecord waits until the start of the attempt is written, and then starts the timeout of the attempt. If the result has an error, the step must
-// not be called, because the store has failed, the lease has expired, or the attempt was stopped.
+// awaitRecord waits until the start of the attempt is written, and then starts the timeout of the attempt. If the result has an error, the worker
+// must not call the step: the store has failed, the lease has expired, or the attempt was stopped or has timed out.
 func (w *worker) awaitRecord() attemptResult {
 	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
@@ -426,8 +429,8 @@ func (w *worker) awaitRecord() attemptResult {
 	return attemptResult{}
 }
 
-// storeFailed ends the run at the last change that its store has confirmed. It undoes every later change. A write that the store has not answered
-// counts as not written. The caller holds the run's lock.
+// storeFailed ends the run because of a lasting error of its store. It takes back all changes that the store has not confirmed. A write that the
+// store has not answered counts as not written. The caller holds the run's lock.
 func (r *Run) storeFailed(err error) {
 	d, s, now := r.durable, &r.st, r.now()
 	if d.failed != nil {
@@ -474,7 +477,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of this life. storeFailed calls it if the store contains no event of this life.
+// announce logs the first event of this life. storeFailed calls it if retract has dropped all events of this life.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -486,7 +489,7 @@ func (r *Run) announce(now int64) {
 	r.event(e)
 }
 
-// rollback undoes the changes of nodes in an unwritten transaction.
+// rollback takes back the changes of nodes, and the ends of nested runs, that are in an unwritten transaction.
 func (r *Run) rollback(tx *transaction, err error) {
 	for i := range tx.entries {
 		e := &tx.entries[i]
@@ -516,7 +519,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 	close(tx.done)
 }
 
-// The method `lost` records the failure of the store as the cause for which the run was stopped.
+// The method `lost` records that the run was stopped because its store has failed.
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
@@ -538,7 +541,7 @@ func (r *Run) descendants() (runs []*Run) {
 }
 
 // holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use the State,
-// which does not exist yet. The returned function stops the renewals and waits for a running renewal; it may be called repeatedly.
+// which does not exist yet. The returned function stops the renewals, and waits until a running renewal has ended; it may be called repeatedly.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -568,8 +571,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal renews the lease of a prepared run while the run is pending, while it runs, and until its end is written. The first renewal comes when a
-// third of leaseTime has passed since the lease was last acquired or renewed, or at once if more time has passed.
+// startRenewal starts the renewals of a prepared run's lease. They end when the lease is released or the store fails. The first renewal is due a
+// third of leaseTime after the lease was last acquired or renewed. If this time has passed, the first renewal begins at once.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -614,8 +617,8 @@ func (d *durable) untilRenewal(leaseTime time.Duration) time.Duration {
 	return min(time.Second, leaseTime/10, max(time.Until(d.expires), 0))
 }
 
-// releaseLease releases the lease when the run is over or will not begin. It waits for the store at most until the lease expires, provided that
-// the store obeys its context. The caller does not hold the run's lock.
+// releaseLease releases the lease when the run has ended, was left or will not begin. If the store obeys its context, releaseLease waits for the
+// store at most until the lease expires. The caller does not hold the run's lock.
 func (r *Run) releaseLease() error {
 	d := r.durable
 	d.endHold()
@@ -659,42 +662,42 @@ func (r *Run) createUnbegun() error {
 	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
 }
 
-// room is space in a transaction: the space that the end of an attempt needs, or the most that a whole transaction may have.
+// room is an amount of space in a transaction: the space that the end of an attempt needs, or the space that a whole transaction may use.
 type room struct {
 	rows  int // rows of nodes
 	bytes int // bytes of values
 }
 
-// defaultBounds bounds a transaction, and so the outbox. While the outbox is full, attempts wait before they end, and no attempt begins. The end
-// of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
+// defaultBounds limits the size of the outbox, and so of each transaction. While the outbox is full, attempts wait before they end, and no attempt
+// begins. The end of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. The steps of these attempts are
-// called only when the transaction is written. By then the next transaction may be full of further starts. The ends of the first attempts are then in
-// the transaction after it, or later. A crash before these ends are written repeats the attempts of two transactions, together about as many as the
-// bound for rows.
+// The method `starts` returns the number of attempts that may begin with one transaction: half of the bound for rows. The steps of these attempts
+// are called once the transaction is written. In the meantime, a second transaction may fill with starts. Then the ends of the first attempts are
+// in the third transaction at the earliest. If the process dies before the third transaction is written, the attempts of two transactions are
+// repeated: about as many as the bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // An `ending` is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values
-	reserved room          // the room of the attempt in the outbox; valid once the channel `granted` is closed
+	reserved room          // the room in the outbox that is reserved for the attempt; valid once `granted` is closed
 	granted  chan struct{} // closed when the attempt may end
 }
 
-// The method `full` reports whether the outbox has no room for one more attempt whose end adds entries.
+// The method `full` reports whether the outbox and the reserved room together have reached the bound for rows (mostRows) or the bound for bytes.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns the number of rows that the outbox may have: the bound or, if it is larger, twice the most rows that the end of a single attempt
-// in this outbox has needed. So if one end needs more rows than the bound, there is still room for the ends of other attempts. These ends usually
-// change the same nodes, so they add few rows.
+// mostRows returns the number of rows that the outbox may have. This is the bound, or twice the number of rows that the widest end in this outbox
+// has needed, if that is more. So if the end of one attempt needs more rows than the bound, the ends of other attempts still have room. They
+// usually change the same nodes, and so add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
-// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. It does not count further consequences.
-// ok is false if there is not enough room.
+// reserve reserves room in the outbox for the end of an attempt and for the changes of the node's direct successors. It reserves none for further
+// consequences. ok is false if there is not enough room.
 func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	rows, held := len(d.outbox.entries)+d.reserved.rows, d.outbox.bytes+d.reserved.bytes
 	if d.full() && rows > 0 || held > 0 && held+bytes > d.bounds.bytes {
@@ -751,8 +754,7 @@ func (r *Run) hasReturned(ref machine.Ref) {
 	r.disarmAttempt(ref)
 }
 
-// The method `free` ends a reservation. When free is called, the changes for which the room was reserved are in the outbox, or will never be added
-// to it.
+// The method `free` ends a reservation. The changes for which the room was reserved come in the same critical section, or never.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows
@@ -760,7 +762,7 @@ func (d *durable) free(n room) {
 	}
 }
 
-// endWait ends the worker's wait. The caller holds the run's lock. If the attempt has failed and OverallTimeout has passed meanwhile, the node
+// endWait ends the worker's wait. The caller holds the run's lock. If the attempt has failed and OverallTimeout passed during the wait, the node
 // times out.
 func (w *worker) endWait(failed bool) {
 	r, ref, d := w.run, w.task.Ref, w.run.durable
@@ -777,7 +779,8 @@ func (w *worker) endWait(failed bool) {
 	}
 }
 
-// admit lets the first attempts in d.line end, as long as the outbox has room for them. Their steps have returned.
+// admit lets the attempts in d.line end, one after the other, as long as the outbox has room for the next one. The steps of these attempts have
+// returned.
 func (d *durable) admit() {
 	for len(d.line) > 0 {
 		e := d.line[0]
@@ -798,8 +801,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether nothing may begin in the run until the committer has taken the outbox. If so, it adds the run to d.heldBack, and letGo
-// lets the run continue later.
+// holdsBack reports whether the run must wait: no node of it may begin until the committer has taken the outbox. If so, holdsBack adds the run to
+// d.heldBack, and letGo lets the run continue later.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -828,10 +831,10 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn returns the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
-// changes by which the first ones became ready, and drops the changes of the others. The store does not need these changes, since the start of the
-// run implies that its roots are ready. A dropped change is recorded, and gets its event, when its root begins, see tellRoot. So the first
-// transaction of a run does not grow with the number of roots.
+// inTurn returns those of the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
+// changes by which the first roots became ready, and drops the changes of the other roots. The store does not need the dropped changes, since the
+// start of the run implies that its roots are ready. When a root begins, its dropped change is recorded and gets its event, see tellRoot. So the
+// first transaction of a run does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()
@@ -867,15 +870,14 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot is called when a root is about to begin. If inTurn has dropped the change by which the root became ready,
-// tellRoot records this change.
+// tellRoot is called when a root is about to begin. If inTurn has dropped the change by which the root became ready, tellRoot records the change.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)
 	}
 }
 
-// isUntold reports whether a node is a ready root, and inTurn has dropped the change by which this root became ready.
+// isUntold reports whether inTurn has dropped the change by which the node became ready, and this change is not recorded yet.
 func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }

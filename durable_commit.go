@@ -21,7 +21,7 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// The function `guarded` calls f, which is a function that calls the store. It returns the error of f or, if f panics, the panic as an error.
+// The function `guarded` calls f, a function that calls the store. It returns the error of f or, if f panics, the panic as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add puts the changes of a run into the outbox. The caller holds the run's lock.
@@ -58,7 +58,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Blocked: // the node has not ended: its policy for upstream failures causes a later change
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // the attempt begins now because its inputs were accepted; for any other attempt the entry says so already, and begin changes nothing
+		e.begin(0) // if the inputs were judged first, the attempt begins only now; for other steps begin changes nothing, since start has called it
 		return
 	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the node is no longer Ready, a worker has it, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
@@ -83,8 +83,8 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 }
 
 // The method `told` is called for an event that is not a transition. It makes the next transaction write the record that the event concerns: the
-// record of its node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas
-// and logs have no record: they are written only if events are stored, and a crash loses the deltas and logs that are not written yet.
+// record of the node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas
+// and logs of nodes change no record, so they are written only if events are stored. A crash loses those that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction covers the event of the delta, so the
-// node's record in this transaction must also count the delta.
+// noteDelta records that a node has emitted a delta. A delta alone causes no write. But the next transaction covers the event of the delta, so this
+// transaction must contain the node's record with the new number of deltas.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -109,18 +109,18 @@ func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	}
 }
 
-// The method `show` makes events visible if nothing must be written for them. The committer shows all other events.
+// The method `show` makes events visible if nothing must be written before. Otherwise the committer shows them later.
 //
-// An event must not be visible before the store contains the fact that the event reports.
-// Otherwise, after a crash, the next life would announce the event again. So the code that appends an event puts its fact into the outbox before
-// it calls show. If events are stored, only the committer shows them.
+// An event becomes visible only after the store contains the fact that the event reports. Otherwise the next life would announce the event again
+// after a crash. So the code that appends an event puts its fact into the outbox before it calls show. If events are stored, only the committer
+// shows them.
 func (d *durable) show(l *eventLog) {
 	if !d.writing {
 		d.showRest(l)
 	}
 }
 
-// showRest makes events visible like show, but also while the committer runs. The committer calls it when there are no changes to write.
+// showRest is like show, but it also works while the committer is running. The committer calls it when there are no changes to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -130,8 +130,8 @@ func (d *durable) showRest(l *eventLog) {
 // changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// The method `take` completes the transaction in the outbox for the committer, and puts an empty transaction into the outbox. The records of the
-// nodes contain all changes so far, and the transaction covers all events that the log has so far.
+// The method `take` completes the transaction that was the outbox, and returns it to the committer. An empty transaction becomes the outbox. The
+// records of the taken transaction contain all changes so far, and it covers all events that the log has so far.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -180,13 +180,12 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // if d.stale, the transaction writes the run's record, with the usage by kind; so it writes the sum, too
+	if x := root.remarked().usage; x != nil && d.stale { // the run's record has the usage by kind; the sum is written with this record
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
 	}
-	// If the transaction contains records of signals, it also replaces the run's record: a former version may have written these signals into that
-	// record.
+	// A transaction that writes records of signals also replaces the run's record, since a former version may have stored these signals there.
 	if d.stale || len(tx.signals) > 0 {
 		file := root.fileHeader() // the header lacks the inputs, which are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
@@ -241,10 +240,10 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 }
 
 // addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have the
-// node's graph yet, the record contains the signals for all nodes inside, at any depth. For two kinds of running nodes this life calls user code. For
-// such an expanded node it calls the step, to get the graph again. If the store has refused a node's output, it calls the node's Fallback. If the
-// process dies during such a call, no crash is counted for the node when the run is loaded. So addToRecord writes one crash more, as if the process
-// had died already.
+// node's graph yet, the record contains the signals for all nodes inside, at any depth. The record also counts one crash more if this life calls
+// user code for the running node: the step of such an expanded node, to get the graph again, or the Fallback of a node whose output the store has
+// refused. For these nodes fileOf counts no crash when the run is loaded. So the crash is counted in advance, as if the process had died during the
+// call.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -257,8 +256,8 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, for example of a transaction for one node of a chain. It is allocated as one object
-// instead of five.
+// fewChanges is the memory for the five lists of a short transaction, such as the transaction for one node of a chain. It is allocated as one
+// object.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -271,8 +270,8 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// The method `list` takes the list of a map out of the map's record, and gives the list a record of its own. This record is written only once, while
-// the map's record is written often.
+// The method `list` takes the list of a map out of the map's record, and gives the list a record of its own. The list's record is written once,
+// while the map's record is written often.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return
@@ -284,7 +283,7 @@ func (tx *transaction) list(at place, key string, n *nodeState) {
 	n.List = nil
 }
 
-// collect adds outputs of a loop's earlier iterations to the transaction: the outputs that the store does not have.
+// collect adds to the transaction the outputs of a loop's earlier iterations, except the outputs that the store has already.
 func (tx *transaction) collect(at place, key string, n *nodeState) {
 	r := at.run
 	comp := r.extras[at.ref].comp
@@ -298,13 +297,13 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	}
 }
 
-// commitPending starts the committer if there are changes to write and no committer runs. If a worker is about to take its first task, commitPending
-// does not start the committer: the worker calls commitPending later. The transaction then contains the starts of all nodes that can start.
+// commitPending starts the committer if there are changes to write and no committer runs. If a worker is about to take its first task,
+// commitPending leaves this to the worker, which calls commitPending later. So the transaction contains the starts of all nodes that can start.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	// While r.from is set, a continued run has not begun. Nothing is written before it begins.
+	// While r.from is set, the run is restored but not continued. Until it is continued, nothing is written.
 	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil {
 		d.writing = true
 		r.enlist()
@@ -319,7 +318,7 @@ func (r *Run) commit() {
 	defer func() { // deferred, in case the store calls runtime.Goexit
 		if !finished {
 			r.st.Lock()
-			if d.given { // the end of the run has been written
+			if d.given { // the store called Goexit while the lease was being released
 				r.warn(fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
 			} else {
 				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
@@ -355,7 +354,7 @@ func (r *Run) commit() {
 		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
 		switch {
-		case d.failed != nil: // the store answered too late: the run has already been ended or left
+		case d.failed != nil: // the store answered too late: the run was ended or left in the meantime
 		case err == nil:
 			r.written(tx)
 		case lasting(err) && !refused:
@@ -414,8 +413,9 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// The function `lasting` reports whether a failed write would fail again, because its content was refused or because the stored run contradicts the
-// run in memory. After any other error the run can continue elsewhere, for example if the codec needs a service that is unreachable.
+// The function `lasting` reports whether a failed write would fail again later: its content cannot be stored, the stored run contradicts the run in
+// memory, or this process has lost the lease. After any other error the run is left and can continue later, for example if the codec needs a
+// service that cannot be reached now.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -428,8 +428,8 @@ func lasting(err error) bool {
 // errRefused is the error of a write that the store received and did not apply.
 var errRefused = errors.New("a write is refused")
 
-// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a failed write, except after a lasting error or
-// ErrUnusable. The first write of a life is not repeated: no step was called before it, so no work is lost.
+// write encodes a transaction and passes it to the store. It repeats a failed write until the lease expires, except after a lasting error or
+// ErrUnusable. It does not repeat the first write of a life: no step was called before this write, so no work is lost.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -452,9 +452,8 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// The method `repeats` waits for the pause after a failed write, and reports whether to repeat the write. The first write of a life is not repeated,
-// nor any write after the lease has expired. Even if the lease is renewed meanwhile, no write is repeated once leaseTime has passed since its first
-// try.
+// The method `repeats` waits for the pause after a failed write, and reports whether to repeat the write. The first write of a life is not
+// repeated. A later write is repeated until the lease expires, but for at most leaseTime, even if the lease is renewed.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -518,7 +517,7 @@ func (tx *transaction) hasValues() bool {
 	return len(tx.outputs) > 0
 }
 
-// isText reports whether the record can be encoded without the codec: it contains no value and no error, or only an output whose text is known.
+// isText reports whether the record can be encoded without the codec: it contains no error, and no value except an output whose text is known.
 func (n *nodeState) isText() bool {
 	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
@@ -608,23 +607,23 @@ func (r *Run) encodeHeader(tx *transaction) error {
 	return err
 }
 
-// StoreEvents stores the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
-// reports, so the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes perform
-// the run one after the other. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
+// StoreEvents stores the events of a durable run in its store, see [Durable]. The transaction that writes a fact also writes the event that reports
+// the fact. So the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes
+// perform the run one after the other. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
 //
 // Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If no transaction follows within 50 ms, they are
 // written alone, as soon as no other transaction is being written. Sinks, [Run.Events] and readers of the store see an event only when it is written.
 // So a crash loses only events that no reader has seen.
 //
-// The store must implement [store.EventStore], and a codec of type [store.Sealed] must have EventsInClear. Otherwise no run begins, and the error
-// matches [ErrBadOption]. If the events of a run are stored, the run also stores them when it is continued without the option. If a run began without
-// the option, the log begins when the run is first continued with the option. Events are stored as JSON. The option [EventOutputs] determines which
-// outputs they contain. Signals, and the chunks and logs of steps, are stored unencrypted.
+// The store must implement [store.EventStore]. A codec that is or wraps a [store.Sealed] must have EventsInClear. Otherwise no run begins, and the
+// error matches [ErrBadOption]. If a run has stored events, it also stores its further events when it is continued without the option. If a run
+// began without the option, the log begins when the run is first continued with it. Events are unencrypted JSON with signals, errors, and the
+// chunks and logs of steps. [EventOutputs] determines which outputs they contain.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
 
-// eventDelay is the time for which deltas and logs wait for a transaction.
+// eventDelay is how long deltas and logs wait for a transaction before they cause one.
 const eventDelay = 50 * time.Millisecond
 
 // eventWriter puts the events of a run into its transactions. The run's lock guards it.
@@ -676,7 +675,7 @@ func (w *eventWriter) begin(last uint64) {
 	}
 }
 
-// postpone makes the outbox due after the delay, for events without a change in the outbox.
+// postpone makes the outbox due after eventDelay. It is called for an event that has no change in the outbox.
 func (w *eventWriter) postpone() {
 	d := w.root.durable
 	if w.delay != nil || d.failed != nil {
@@ -686,7 +685,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // if it differs, a transaction already has the events
+			if w.delay == own { // if the timers differ, a transaction already has the events
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})
@@ -694,7 +693,7 @@ func (w *eventWriter) postpone() {
 	w.delay = own
 }
 
-// The method `arrive` ends the delay, since a transaction is being taken.
+// The method `arrive` ends the delay, since a transaction is being taken or the store has failed.
 func (w *eventWriter) arrive() {
 	if w == nil || w.delay == nil {
 		return
@@ -705,8 +704,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events that are in no transaction yet. The last of them has the given id. The caller holds the run's lock, since a failure of the
-// store may undo the reported ends of nodes as soon as the lock is released.
+// take drafts the events up to the given id that are in no transaction yet. The caller holds the run's lock: once it releases the lock, a failure
+// of the store may take back the ends of nodes that these events report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -728,8 +727,7 @@ func (w *eventWriter) take(last uint64) (events []Event) {
 	return events
 }
 
-// encodeEvents puts the events of a transaction into its commit. It calls user code; the caller does not hold the
-// run's lock.
+// encodeEvents encodes the events of a transaction into its commit. It calls user code, so the caller does not hold the run's lock.
 func (r *Run) encodeEvents(tx *transaction) error {
 	for i := range tx.events {
 		e := &tx.events[i]
@@ -748,10 +746,10 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store can refuse the output of a step only when the transaction with the output is committed. By then the run has continued in memory, so this
-// life cannot fail the node any more. Instead the committer finds out which output the store refuses, marks the record of that node, and leaves the
-// run as after an outage: the transaction counts as not written. The next life of the run first fails the node, like a node that has crashed too
-// often.
+// A store refuses the output of a step when the committer writes the transaction with the output. By then the run has continued in memory, so this
+// life cannot fail the node any more. Instead the committer finds out which output the store refuses, and marks the record of that node. Then it
+// leaves the run as after an outage: the transaction counts as not written. The next life of the run first fails the node, like a node that has
+// crashed too often.
 
 // The method `refuse` marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls refuse, without the
 // run's lock, for a transaction that was not applied.
@@ -780,12 +778,12 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
-			continue // only the end of a step that has returned its output can be taken back
+			continue // only a step whose start is in the store and whose output is new can be set back to running
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // the store accepts the output, so remove it from the record again: according to the record, the node has not ended
+			err = write(&before, key, nil) // the store accepts the output; it is removed from the record again, since the node has not ended in the store
 			if err != nil {
 				return found
 			}
@@ -811,8 +809,8 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns the id of the last event that is not hidden. It also returns the id of the node's last event that is not hidden and is no delta
-// or log.
+// lastShown returns two ids of events that are not hidden: `last`, the id of the last event, and `of`, the id of the node's last event. For `of`,
+// deltas and logs do not count.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -833,7 +831,7 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 // storedUndos are the stored records of undoing, by the key of the undone node.
 type storedUndos map[string]*undoState
 
-// add adds a record. An attempt that is running according to the record counts as crashed, since its process has ended.
+// add adds a record. If an attempt is running according to the record, the attempt counts as crashed, since its process has ended.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}
@@ -846,7 +844,7 @@ func (u *storedUndos) add(key string, s *undoState) {
 	(*u)[strings.TrimSuffix(key, undoMark)] = s
 }
 
-// restore gives each node its record of undoing, and counts how often nodes were undone.
+// restore gives each node its record of undoing, and counts by path how often nodes were undone.
 func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	if len(u) == 0 {
 		return
@@ -865,8 +863,8 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos returns the records of undoing that a redrive removes. For each path in the list `failed`, takeUndos returns the path's records of
-// undoings that have failed. For each path in the list `around`, it returns the records that sum up the compensations inside a composite.
+// takeUndos returns the records of undoing that a redrive removes. For a path in the list `failed`, these are the records of failed undoings. For a
+// path in the list `around`, these are the records that sum up the compensations inside a composite.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // by path: whether the path is in the list `around`
 	for _, path := range failed {
@@ -887,7 +885,7 @@ func takeUndos(stored map[string]store.Node, failed, around []string) (back take
 	return back
 }
 
-// fillPast sets the earlier iterations of a loop and the nodes inside them.
+// fillPast sets the field Past of a loop: its earlier iterations and the nodes inside them.
 func (f *filler) fillPast(n *nodeState, key string) {
 	in := n.Inside
 	in.Past = nil

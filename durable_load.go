@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // an earlier life began the attempt, and ended before its result was stored
+			n.Cut++ // an earlier life began the attempt, and ended before the attempt's result was stored
 			n.Crashes++
 		}
 		f.take(key)
@@ -116,8 +116,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken sets file.Answered. First come the signals that have records of their own, in the order of the numbers in the keys of these records. Then
-// come the signals that a former version stored in the record of the run.
+// addTaken sets file.Answered. First come the signals that have records of their own, ordered by the numbers in the keys of the records. Then come
+// the signals that a former version stored in the record of the run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {
@@ -131,8 +131,8 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	return nil
 }
 
-// The method `count` moves the number of deltas from the record of a node to the snapshot file, which counts by path. Nodes inside later attempts
-// of a composite have other keys but the same paths, and continue the count.
+// The method `count` moves the number of deltas from the record of a node to the snapshot file, which counts by path. If a composite is attempted
+// again, the nodes inside get other keys but keep their paths, so they continue the count.
 func (file *snapshotFile) count(key string, n *nodeState) {
 	deltas := n.Deltas
 	if n.Deltas = 0; deltas == 0 {
@@ -162,8 +162,8 @@ func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	return d
 }
 
-// addColumns adds the columns to a node that was decoded from the record. In records of older versions the node has an id, and the
-// columns are fields of the record.
+// addColumns adds the columns to a node that was decoded from its record. A record of an older version also contains the id of the node and the
+// data of the columns.
 func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	if n.ID == "" {
 		n.ID = key
@@ -190,19 +190,20 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 }
 
 // filler moves the record of each node inside a composite into the record of the composite. It works without the plans of composites, since the
-// graph of an expanded node is unknown. It omits records of former attempts and iterations. All records are in one slice, in which the nodes of a
-// graph, and the items of a map, are adjacent.
+// graph of an expanded node is unknown. It omits the records of former attempts. It also omits the records of former iterations, unless nodes
+// inside may have to be undone. All records are in one slice. In this slice the nodes of a graph are adjacent, and so are the items of a map.
 type filler struct {
 	nodes []nodeState
-	keys  []string // the keys of the nodes in the store, by the index in the field nodes
+	keys  []string // by index in the field nodes: the key of the node in the store
 	of    map[siblings][]nodeState
 
 	outputs map[string]json.RawMessage // the outputs that loops have collected, by collectedKey
 	lists   map[string]json.RawMessage // the lists of maps, by listKey
-	err     error                      // an output or a list is missing
+	err     error                      // not nil if the store lacks outputs that a loop has collected
 }
 
-// siblings identifies the nodes of one graph by the prefix of their keys, or the items of a map by the part of their keys before the index.
+// The type `siblings` identifies the nodes of one graph by the prefix of their keys, or the items of one map by the part of their keys before the
+// index.
 type siblings struct {
 	prefix           string
 	items, outermost bool
@@ -226,7 +227,7 @@ func (f *filler) take(key string) {
 
 // The method `sort` groups the nodes by graph and the items by map. Each group is in the order of the keys.
 func (f *filler) sort() {
-	maps, begun := map[string]bool{}, map[string]bool{} // `maps` contains the key of each map that has begun, and `begun` contains the prefix of its items' keys
+	maps, begun := map[string]bool{}, map[string]bool{} // `maps`: the keys of the maps that have begun; `begun`: the prefixes of their items' keys
 	for i := range f.nodes {
 		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
 			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
@@ -249,7 +250,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // by group: the index at which the next record is put; once all records are put, the end of the group
+	ends := slices.Clone(sizes) // by group: the index for the next record; when all records have an index, the end of the group
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -288,8 +289,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn sets Inside.Nodes of each composite among the given nodes, and continues with the composites inside. The given nodes are the nodes of a graph
-// or the items of a map. key(n) is the key of node n in the store.
+// fillIn sets Inside.Nodes of each composite among the given nodes, and continues with the composites inside. The given nodes are the nodes of one
+// graph or the items of one map. key(n) is the key of node n in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -335,13 +336,13 @@ func (f *filler) collect(n *nodeState, key string) {
 	}
 }
 
-// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. In a later attempt of the composite these nodes
-// have the same paths but other keys, since the store still contains the records of the nodes that ended in the earlier attempt.
+// keyInside returns the prefix of the keys of the nodes inside a composite. The argument is the composite's own key. If the composite is attempted
+// again, the nodes inside keep their paths and get other keys, since the store still contains their records from the earlier attempt.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
-// pathOfKey returns the path of the node with a key: the key without the attempt numbers of composites.
+// pathOfKey returns the path of the node with the given key. The path is the key without the attempt numbers of composites.
 func pathOfKey(key string) string {
 	before, rest, found := strings.Cut(key, tryMark)
 	if !found {
@@ -388,7 +389,7 @@ func (r *Run) key(ref machine.Ref) string {
 	return r.keys + id
 }
 
-// setKeys sets two fields of a nested run: `durable`, and `keys`, the prefix that the keys of all its nodes have.
+// setKeys sets two fields of a nested run: `durable`, and `keys`, the prefix of the keys of all its nodes.
 func (r *Run) setKeys() {
 	if r.durable = r.outer.durable; r.durable != nil {
 		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
@@ -401,7 +402,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	case r.cfg.fork:
 		return r.acquireFork()
 	case r.cfg.redrive:
-		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // if the run is unknown, the function load returns an error, while Acquire would create the run
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // for an unknown run, load returns an error, but Acquire would create the run
 			return nil, err
 		}
 	}
@@ -422,7 +423,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 				r.refuseRedrives()
 			}
 		}
-	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // the run was removed from the store before this process acquired it
+	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // the run was removed before this process acquired the lease
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
 		if err, given = r.adopt(stored), false; err == nil {
@@ -456,7 +457,7 @@ func (r *Run) askAdmission(created *store.Run) error {
 
 // takeLease takes the lease of the run, and returns the stored run.
 func (r *Run) takeLease() (stored *store.Run, err error) {
-	r.plan.Hash() // Hash calls user code (MarshalJSON), so its first call must not be later, under the run's lock
+	r.plan.Hash() // the first call of Hash calls user code (MarshalJSON), so it must not come later, under the run's lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}, bounds: defaultBounds}
 	if most := r.cfg.bounds; most != nil {
 		d.bounds = *most
@@ -541,11 +542,11 @@ func (d *durable) keep(h *held) {
 // takenBack lists what a redrive removes from the store.
 type takenBack struct {
 	keys    []string          // the keys of the removed records: of the nodes that run again and of the nodes inside them
-	counts  []store.Readiness // the changes to the counters of nodes that run again, or that follow such a node
-	started []store.Attempt   // attempts that continue although their nodes' records are removed
-	undone  []string          // the paths of undone nodes, once for each removed record of undoing
+	counts  []store.Readiness // the changes to the counters of nodes that run again, and of kept nodes that follow such a node
+	started []store.Attempt   // attempts that continue; their starts are written again, since removing a node's record also removes the starts
+	undone  []string          // the paths of undone nodes: one path for each removed record of a finished undoing
 
-	fates map[string]fate // the fates of the nodes, by key; takeBack needs them to fill keys
+	fates map[string]fate // by key: the fate of the node; only needed until the field keys is filled
 }
 
 // takeBack lists what a redrive removes from the store. The given nodes are the stored nodes of the outermost graph.
@@ -570,8 +571,8 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the nodes inside the expanded node with this key. If the receiver is the zero value, the records of all nodes
-// inside are removed.
+// takeBackInside is takeBack for the nodes inside the expanded node with the given key. If the receiver is the zero value, it lists all records of
+// nodes inside.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -629,8 +630,8 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		}
 		back.fates[keys[r]] = fates[r]
 	}
-	// The store removes the counter of a node together with the node's record. So the counter of a node that runs again counts the kept predecessors
-	// from zero.
+	// The store removes the counter of a node together with the node's record. So the counter of a node that runs again begins at zero, and the
+	// kept predecessors must be counted again.
 	for r := range at {
 		if machine.Ref(r) == p.end {
 			continue // the end node has no counter: it waits for all nodes, not for certain predecessors
@@ -653,7 +654,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
 		in, n, key := a.inside[ref], at[ref], keys[ref]
-		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // the outputs of the iteration that continues, and of later iterations, are collected again
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // the outputs from the iteration that continues onwards are collected again
 			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
 				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
 			}
@@ -701,9 +702,9 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch describes the nodes that a redrive with [KeepDescendants] has kept: they belong to the epoch before the redrive, see [Run.Epoch]. A
-// redrive does not change their records in the store. restoreEpochs recognizes the record of a kept node because the id of the node's last event is
-// at most the field Event.
+// keptEpoch describes the nodes that a redrive has left in the earlier epoch, see [Run.Epoch]. A redrive with [KeepDescendants] leaves the kept
+// nodes in it, and a redrive that performs only compensations leaves all nodes in it. The redrive does not change the records of these nodes in the
+// store. restoreEpochs recognizes such a record: the id of the node's last event is at most the field Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`
@@ -759,14 +760,15 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers records that the run's first transaction writes the answers that were given when the run began or continued.
+// holdAnswers records that the next transaction writes the signals that this life has accepted so far.
 func (d *durable) holdAnswers(x *takenSignals) {
 	for i := x.before; i < len(x.list); i++ {
 		x.list[i].in = d.outbox.writing
 	}
 }
 
-// The method `noteByHand` calls Run.noteByHand for the expanded nodes whose graphs are not known. These may be inside composites that have ended.
+// The method `noteByHand` calls Run.noteByHand for the expanded nodes whose graphs are not known. Such a node may be inside a composite that has
+// ended.
 func (h *held) noteByHand() {
 	if h.run == nil {
 		return
@@ -784,8 +786,9 @@ func (h *held) noteByHand() {
 	}
 }
 
-// noteByHand records which nodes inside a composite a redrive has marked as undone by hand. They are inside an expanded node whose graph is not known.
-// Its step is not called for this, so these nodes have no undo and no event. The composite's key is key, and its path begins with prefix.
+// noteByHand records nodes inside a composite as undone: the nodes that a redrive has marked as undone by hand. The composite is, or is in, an
+// expanded node whose graph is not known. kahn does not call the step of the expanded node only to get the graph, so the nodes inside have no undo
+// and no event. The composite has the given key, and its path begins with prefix.
 func (r *Run) noteByHand(n *nodeState, key, prefix string) {
 	nodes := func(list []nodeState, key, prefix string, cut int) {
 		for i := range list {

@@ -7,19 +7,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// lost holds the unwritten changes of a run that is left because its store did not answer.
+// lost holds the unwritten changes of a run that is left because of its store, see Run.lose.
 //
-// The run does not fail: the next process that acquires its lease continues it. So once the field durable.lost is set, this process calls no step of
-// the run and publishes none of its events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets
-// the nodes back to their stored states. Until then the State changes only in memory, and no reader of events sees these changes.
+// The run does not fail: the next process that acquires its lease continues it. So once the field durable.lost is set, this process calls no step
+// of the run and publishes no event of it. This process interrupts the running attempts and drops their results. When all goroutines have returned,
+// it sets the nodes back to their stored states. Until then the State still changes in memory, but readers of events do not see these changes.
 type lost struct {
-	places   []place         // in the order in which the method `note` added them
-	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start
-	ended    []*Run          // nested runs whose ends were not written
+	places   []place         // the nodes, in the order in which the method `note` added them
+	attempts map[place]int32 // by place: the number of the node's attempts in the store, or -1 if no start was lost
+	ended    []*Run          // the nested runs whose ends were not written
 }
 
 // The method `note` adds a node whose state differs from its stored state. The parameter `attempts` is the number of the node's attempts in the
-// store, or -1 if the lost changes do not include a start. If there are several calls for a node, the first number that is not -1 is kept.
+// store if the start of an attempt was lost, and otherwise -1. Of several numbers for one node, note keeps the first one other than -1.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {
@@ -31,8 +31,8 @@ func (l *lost) note(at place, attempts int32) {
 	}
 }
 
-// leftError returns the error of a run that this life has left: the store's error if the store did not answer, or the error of a posted request
-// that could not be read.
+// leftError returns the error of a run that this life has left. If the run was left because of its store, this is the error of the store. Otherwise
+// it is the error of the posted requests that could not be read, or nil if there are none.
 func (d *durable) leftError() error {
 	if d.lost != nil {
 		return d.failed
@@ -40,10 +40,11 @@ func (d *durable) leftError() error {
 	return d.inbox.unreadable()
 }
 
-// isLost reports whether the run is being left because its store did not answer.
+// isLost reports whether the run is being left because of its store.
 func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
 
-// lose leaves an outermost run whose store did not answer. The caller holds the run's lock.
+// lose leaves an outermost run because of its store: a write has failed but may succeed later, the store is unusable or has refused an output, or
+// the lease has run out. The caller holds the run's lock.
 func (r *Run) lose(err error) {
 	d, now := r.durable, r.now()
 	if d.failed != nil {
@@ -108,7 +109,7 @@ func (d *durable) unwritten() []*transaction {
 	return []*transaction{d.outbox}
 }
 
-// The method `fail` ends all calls to the store except the release of the lease.
+// The method `fail` ends the calls to the store. Only the lease is released later.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
 	d.admitAll()
@@ -119,7 +120,7 @@ func (d *durable) fail(err error) {
 	d.cancel()
 }
 
-// interruptLost ends the contexts of the attempts of a run that is left because its store did not answer.
+// interruptLost ends the contexts of the running attempts of a run that is left because of its store.
 func (r *Run) interruptLost(cause *stopCause) {
 	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]
@@ -151,7 +152,7 @@ func (r *Run) drop(step *Step, now int64) {
 	r.durable.lost.note(place{r, ref}, -1)
 }
 
-// endLost ends a run that is left because its store did not answer. While a worker of the run has not returned, endLost does nothing.
+// endLost ends a run that is left because of its store. While workers of the run are running, endLost does nothing.
 func (r *Run) endLost(now int64) {
 	workers := r.workers
 	if r.tree != nil {
@@ -195,7 +196,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		}
 		if x.comp != nil && x.comp.child != to.child {
 			if x.comp.child = to.child; to.child == nil {
-				x.comp = nil // the composite has not begun
+				x.comp = nil // in the store, the composite has not begun
 			}
 		}
 		if x.wait == nil && to.status == Suspended && !to.dormant {

@@ -14,10 +14,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that prints an error
-// knows its source.
+// No error text of this package names the package: many of these texts become parts of other texts, and a program knows which package returned the
+// error that it prints.
 
-// Errors of Compile. Each error is wrapped with the names of its nodes, and a [*GraphError] joins all errors of a graph.
+// Errors of Compile. Compile returns a [*GraphError], which contains a [*Problem] for each problem of the graph. The Problem names its node or edge,
+// if any. It matches one of these errors, or another error, such as [ErrBadValue].
 var (
 	ErrCycle         = errors.New("cycle")
 	ErrDuplicateNode = errors.New("duplicate node")
@@ -46,64 +47,65 @@ var (
 
 // Errors of a run and its State.
 var (
-	// ErrType is returned if a value has another type than requested.
+	// ErrType is returned if a value does not have the requested type.
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned if there is no value: the node did not complete, or the edge delivered no value.
 	ErrNoValue = errors.New("no value")
-	// ErrHandlers is returned by a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled, for example by a refund:
-	// see [DespiteHandlers].
+	// ErrHandlers is returned if a [Redrive] or a [Fork] is refused because a node has handled a failure, for example by a refund: see
+	// [DespiteHandlers].
 	ErrHandlers = errors.New("failures were handled")
 	// ErrTooEarly is returned if a node reads the value of a predecessor that had not ended when an early join started the node. The error names the
-	// predecessor, its status and the join. It does not match ErrNoValue.
+	// predecessor, its status and the join. The error does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
-	// ErrSuspended is returned by [Output], together with ErrNoValue, if the run is suspended and does not have the output yet.
+	// ErrSuspended is returned by [Output] if the run is suspended and does not have the output yet. The returned error also matches ErrNoValue.
 	ErrSuspended = errors.New("run suspended")
-	// ErrNotAncestor is the error of a guard or a condition that asks its [View] about a node that is not an ancestor. Only [View.Has] accepts any
-	// node.
+	// ErrNotAncestor is the error of a guard or a condition if it asks its [View] about a node that is not an ancestor. The method [View.Has] accepts
+	// any node.
 	ErrNotAncestor = errors.New("not an ancestor")
-	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go. It is returned if one of these reads the output of a
-	// failed, aborted or cancelled node without asking for the node's status or error: see [View.Unread].
+	// ErrUnreadFailure is the error of a condition, the test of a loop or a guard in Go if it reads the output of a failed, aborted or cancelled node,
+	// but asks for neither the node's status nor the node's error: see [View.Unread].
 	ErrUnreadFailure = errors.New("unread failure")
 	// ErrGuard is in Result.Warnings for each node whose guard could not decide. The warning also wraps the error of the guard.
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind is not in the [Mux].
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. In Plan.Warnings an error matches ErrNoMatch if no node uses the
-	// answer of a condition, or of a gate with declared choices. In Result.Warnings an error matches ErrNoMatch if a condition's answer is none of
-	// its choices and has matched no edge.
+	// ErrNoMatch fails a condition with NoMatchFail if no edge matches the condition's answer. In Plan.Warnings an error matches ErrNoMatch if no node
+	// uses the answer of a condition, or of a gate with declared choices. In Result.Warnings an error matches ErrNoMatch if the answer of a condition
+	// has matched no edge and is none of the condition's choices.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
 	// ErrBadVerdict fails an end node that returns an [EndVerdict] with a status other than completed or failed.
 	ErrBadVerdict = errors.New("bad verdict")
-	// ErrCallAborted is returned by a step whose remote call was aborted from outside, without a request to the engine to stop the node. The node
-	// is cancelled with [CauseExternal].
+	// ErrCallAborted is returned by a step to report that its remote call was aborted from outside, and not by kahn. The node is then cancelled with
+	// [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
 	// ErrUnknownGate rejects a signal for a node that does not wait for a signal.
 	ErrUnknownGate = errors.New("unknown gate")
-	// ErrDuplicateGate fails a step that would wait under another node's name. It also rejects several signals for one node in one call.
+	// ErrDuplicateGate fails a step that wants to wait under the id of another node, or under the same name as another waiting node. It also rejects a
+	// call with two signals for the same node.
 	ErrDuplicateGate = errors.New("duplicate gate")
-	// ErrAnswered rejects a signal for a node that was already answered, and the second result of an attempt, see [Coordinator.Attempt]: only the
-	// first answer counts.
+	// ErrAnswered rejects a second signal for a node, and a second result of an attempt (see [Coordinator.Attempt]): only the first one counts.
 	ErrAnswered = errors.New("answered already")
 	// ErrUnknownAttempt means that the run has begun no attempt with the given token: see [Coordinator.Attempt].
 	ErrUnknownAttempt = errors.New("unknown attempt")
-	// ErrNotEncodable rejects a value that a codec cannot encode, or that decoding would not restore.
+	// ErrNotEncodable rejects a value if a codec cannot encode it, or if decoding would return another value.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
-	// ErrAtRest rejects a request to a run at rest if there is no [store.Inbox] that can store the request until the run continues. A run at rest
-	// has returned its Result because it can only wait, or because it was left. It continues from its store, see [Durable], or from its Snapshot,
-	// see [Resume].
+	// ErrAtRest rejects a request to a run at rest if no [store.Inbox] can keep the request until the run continues. A run is at rest if it has returned
+	// its Result before its end, because it can only wait or was left. The run continues from its store (see [Durable]) or from its Snapshot (see
+	// [Resume]).
 	ErrAtRest = errors.New("the run is at rest: it continues from its store or snapshot")
-	// ErrNotEnded rejects a request for the Result or the redrive of a run that has not ended.
+	// ErrNotEnded rejects a request for the Result of a run, or for a redrive, if the run has not ended.
 	ErrNotEnded = store.ErrNotEnded
-	// ErrCyclicError replaces an error whose chain of causes never ends, since a search of such a chain would not return.
+	// ErrCyclicError replaces an error whose chain of causes never ends, because a search of this chain would never return.
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// The errors before ErrCrashed say why the engine stopped an attempt: context.Cause returns one of them for the context of the attempt. If the
-// caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match [context.DeadlineExceeded].
+// If the engine stops an attempt, [context.Cause] returns an error for the attempt's context that says why. The error matches one of the errors
+// before ErrCrashed, or [ErrLeft]. But if the caller's context, [Run.AbortAll], a [Budget] or the store stopped the run, context.Cause returns the
+// error of that stop. The two timeout errors also match [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -112,7 +114,7 @@ var (
 	ErrRunTimeout  error = &timeoutError{"run timed out"}
 	ErrSuperseded        = errors.New("superseded: no other node waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
-	// ErrCrashed is the error of a node if the process died during each of the node's last attempts, see [MaxCrashes].
+	// ErrCrashed is the error of a node if the process died during too many successive attempts of the node: see [MaxCrashes].
 	ErrCrashed = errors.New("the process died during each of the last attempts")
 	// ErrCompensation is the error of a compensation that has failed permanently. Result.Err joins these errors, each with the path of its node.
 	ErrCompensation = errors.New("compensation failed")
@@ -148,11 +150,11 @@ func (e *timeoutError) Error() string        { return e.text }
 func (e *timeoutError) Timeout() bool        { return true }
 func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// GraphError reports all problems of a graph.
+// GraphError reports the problems of a graph.
 type GraphError struct {
 	Graph string
-	// Problems contains the first 100 problems: first the problems of the whole graph, then the others in declaration order. In errors of Compile
-	// and [Mux.Check] each is a [*Problem].
+	// Problems contains the first 100 problems, in the order in which they were found. In an error of Compile or [Mux.Check], each problem is a
+	// [*Problem].
 	Problems []error
 	// More is the number of further problems.
 	More int
@@ -198,15 +200,15 @@ func cycleError(nodes []string) error {
 	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(append(names, quoteID(nodes[0])), " -> "))
 }
 
-// NodeError is the failure of one node. Its Unwrap returns the step's error.
+// NodeError is the failure or the stop of one node. It unwraps to the step's error or to the cause of the stop.
 type NodeError = event.NodeError
 
-// UpstreamError is the error of a node that was stopped by the failure or cancellation of another node. It unwraps to no error, since the origins
-// have their own errors. So a search of the run's error finds each failure once.
+// UpstreamError is the error of a node that failed, was aborted or was cancelled because other nodes, its origins, failed or were cancelled. It wraps
+// no error, since the origins have their own errors. So a search of the run's error finds each failure once.
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
-	Origins []string // in declaration order; errors may share the slice, which must not be changed
+	Origins []string // in declaration order; do not change this slice: several errors may share it
 }
 
 // Error names the node, the kind of cause and the first origins.
@@ -228,20 +230,21 @@ func (e *UpstreamError) Error() string {
 }
 
 // PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that panicked, as
-// runtime/debug.Stack returns it. The text of a PanicError is "panic: " and the text of the value, shortened to about a kilobyte, without the
-// stack. If Value is an error, Unwrap returns it.
+// runtime/debug.Stack returns it. The text of a PanicError is "panic: " and the text of the value, shortened to about a kilobyte. It does not contain
+// the stack. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
-// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that they
-// stopped. If the whole run was cancelled, aborted or timed out, it also unwraps to the cause. It omits failures that were handled, for example by a
-// catch edge. But if the run was stopped as a whole, or has a [StatusRule] other than [StatusEscaped], it includes them.
+// RunError is the error of a run that did not complete. It wraps the error of each node that failed by itself or was cancelled alone, but no error of
+// a node that was stopped because of another node. If the whole run was cancelled, aborted or timed out, the RunError also wraps the cause. The
+// RunError includes handled failures, for example of a node with a catch edge, only if the run was stopped as a whole, or has a [StatusRule] other
+// than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
 	Cause  CauseKind // why the whole run was stopped, or CauseNone
-	// Request identifies who asked for the run to stop, and the reason: see Result.StopRequest.
+	// Request says who asked the run to stop, and why: see Result.StopRequest.
 	Request Request
-	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run, then failed compensations
+	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run, then the errors of failed compensations
 }
 
 // Error names the status and the first errors, one per line, each shortened to about a kilobyte.
@@ -280,7 +283,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the errors.
 func (e *RunError) Unwrap() []error { return e.Errs }
 
-// Permanent wraps an error so that the node is not retried, even if its [Retry] policy permits a retry. It returns nil if err is nil.
+// Permanent wraps an error so that the node is not retried, even if the node's [Retry] policy permits a retry. Permanent returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -293,11 +296,11 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// AbortRun wraps the error of a step. The step's node fails and is not retried, and the whole run is aborted in any failure mode.
-// AbortRun returns nil if err is nil.
+// AbortRun wraps the error of a step. The step's node fails without a retry, and the whole run is aborted, whatever its failure mode. AbortRun
+// returns nil if err is nil.
 //
-// In a sub-graph or a loop, AbortRun aborts the nested run: its composite then fails like any other node, and the enclosing graph may retry or
-// handle the failure. In an item of a map of steps it aborts the run that contains the map.
+// In a sub-graph or a loop, AbortRun aborts only the nested run. The composite then fails like any other node, so the enclosing graph may retry the
+// composite or handle its failure. In an item of a map of steps, AbortRun aborts the run that contains the map.
 func AbortRun(err error) error {
 	if err == nil {
 		return nil
@@ -305,8 +308,8 @@ func AbortRun(err error) error {
 	return &abortRunError{err}
 }
 
-// NoEffect wraps the error of a step that has changed nothing outside the run. If no attempt of a node had an effect, the node is not undone: see
-// Compensate of [Node]. The wrapped error says nothing about other attempts of the node. NoEffect returns nil if err is nil.
+// NoEffect wraps the error of an attempt that has changed nothing outside the run. A node is not undone if no attempt of the node had an effect: see
+// Compensate of [Node]. NoEffect applies only to the attempt that returns it. NoEffect returns nil if err is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil
@@ -342,14 +345,14 @@ type rateLimitedError struct {
 func (e *rateLimitedError) Error() string { return e.err.Error() }
 func (e *rateLimitedError) Unwrap() error { return e.err }
 
-// Skip is returned by a step to skip its node, with the reason "self" and the message.
+// Skip returns an error that a step returns to skip its node. The reason of the skip has the kind "self" and contains the message.
 func Skip(message string) error { return &skipError{message} }
 
 type skipError struct{ message string }
 
 func (e *skipError) Error() string { return "skipped: " + e.message }
 
-// The rest of this file handles the errors and functions of user code: see package foreign.
+// The functions from here to newPanicError handle the errors, values and functions of user code: see package foreign.
 
 func quoteID(id string) string   { return foreign.Quote(id) }
 func errorText(err error) string { return foreign.ErrorText(err) }
@@ -384,7 +387,7 @@ type errorFacts struct {
 	noEffect  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // whether the engine must replace the error, see bounded, before it passes the error on
+	unsafe    bool // whether the engine must replace the error before it passes the error on: see bounded
 }
 
 func inspectError(err error) (f errorFacts) {
@@ -413,7 +416,8 @@ func inspectError(err error) (f errorFacts) {
 		case *noEffectError:
 			f.noEffect = true
 		default:
-			// Comparing interfaces panics only for two values of the same uncomparable type, and the type of ErrCallAborted is comparable.
+			// These comparisons cannot panic: a comparison panics only if both values have the same uncomparable type, and the types of ErrCallAborted and
+			// context.DeadlineExceeded are comparable.
 			f.external = f.external || e == ErrCallAborted
 			f.deadline = f.deadline || e == context.DeadlineExceeded
 		}
@@ -423,14 +427,14 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// The function `bounded` returns err or, if the chain of err never ends or its methods panic, a replacement: errors.Is must return for every error
-// that the engine passes on.
+// The function `bounded` returns err, or a replacement if the chain of err never ends or a method of an error panics. So errors.Is returns for every
+// error that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
 
-// The function `renders` reports whether an error has a text. It does not render the engine's own errors: they always have a text, and rendering them
-// would render all errors of nested runs.
+// The function `renders` reports whether the Error method of err returns without a panic. It does not call Error for the engine's own errors: their
+// Error methods never panic, and would render all errors of nested runs.
 func renders(err error) bool {
 	switch err.(type) {
 	case nil, *RunError, *NodeError, *MapError, *PanicError:
@@ -439,8 +443,8 @@ func renders(err error) bool {
 	return foreign.Renders(err)
 }
 
-// contain calls f, which is user code, outside a worker. It returns the error of f or, if f panics, the panic as an error. A Goexit ends the
-// goroutine of the caller.
+// contain calls f, which is user code. It returns the error of f or, if f panics, the panic as an error. If f calls runtime.Goexit, the caller's
+// goroutine ends.
 func contain(f func() error) error { return foreign.Contain(f, panicError) }
 
 func panicError(v any) error { return newPanicError(v) }
@@ -452,8 +456,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// The function `instead` returns the part of an error message that lists alternatives. If a choice is similar to what was written, the text suggests
-// the most similar choice. Then it lists the first 20 choices, and the number of the others.
+// The function `instead` returns a part of an error message about an unknown name. If a choice is similar to the written name, the text suggests the
+// most similar choice. Then the text lists the first 20 choices, and says how many more there are.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder
@@ -479,10 +483,10 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxListed is the largest number of names that are collected for an error message about an unknown name.
+// maxListed bounds how many names the engine collects for an error message about an unknown name.
 const maxListed = 10_000
 
-// didYouMean returns the end of an error message about an unknown name: a suggestion, if one of the choices is similar.
+// didYouMean returns the end of an error message about an unknown name. It suggests the most similar choice, or is empty if no choice is similar.
 func didYouMean(name string, choices []string) string {
 	if meant, ok := nearest.Name(name, choices); ok {
 		return "; did you mean " + quoteID(meant) + "?"
@@ -507,13 +511,13 @@ func quoteList(names []string) string {
 	return b.String()
 }
 
-// ErrNoAwait is the error of a step that calls [AwaitRun] in a run that is not [Durable], or whose store does not implement [store.Awaiter].
+// ErrNoAwait fails a step that calls [AwaitRun] if the step's run is not [Durable], or if the run's store does not implement [store.Awaiter].
 var ErrNoAwait = errors.New("no run can be awaited here")
 
-// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this run, directly or through other runs, since both would wait forever.
+// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this run, directly or through other runs: all these runs would wait forever.
 var ErrAwaitCycle = errors.New("runs would await one another")
 
-// awaitsRun returns the error of a signal for a node that awaits the end of a run.
+// awaitsRun returns the error that rejects a signal for a node that awaits the end of a run.
 func awaitsRun(name, run string) error {
 	return fmt.Errorf("%w: node %s waits for the end of run %s, not for a signal", ErrUnknownGate, quoteID(name), quoteID(run))
 }

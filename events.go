@@ -23,16 +23,16 @@ import (
 // Event reports one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events that come after the event with the given id, in order: first the past events, then each event as it happens. With
+// Events yields, in order, the events of the run that follow the event with the given id: first the past events, then each event as it happens. With
 // the id 0, Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at
-// its own pace and without delaying the run. A second loop over the sequence begins again at the same event.
+// its own pace. No reader delays the run. A second loop over the sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events that happened before the run was continued, if this process has them. It has them if
-// the run continues from a [Snapshot] that was taken in this process, or if the [Runner] of the new Run still has the earlier Run. Ids continue in
-// any case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
+// If a run was resumed or redriven, Events also yields its earlier events, but only if this process has them. This is the case if the run continues
+// from a [Snapshot] that was taken in this process, or if the [Runner] of the new Run still has the earlier Run. In any case the new events continue
+// the ids of the earlier events. If the run stores its events (see [StoreEvents]), store.OpenEvents yields all stored events.
 //
-// An error comes with a zero Event, and ends the sequence. The errors are the cause of ctx's end; a [*event.GapError] if the log no longer
-// keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
+// An error comes with a zero Event, and ends the sequence. The error is the cause of ctx if ctx has ended, a [*event.GapError] if the log no longer
+// keeps the next event (see [Retain]), [event.ErrNoLog] if the run keeps no events, or [ErrNoContext] if ctx is nil.
 func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		switch {
@@ -76,7 +76,7 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 }
 
 // EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. If there is no such event, because
-// nothing has happened yet or the run keeps no log, the first id is the greater one.
+// nothing has happened yet or the run keeps no events, `first` is greater than `last`.
 func (r *Run) EventRange() (first, last uint64) {
 	l := r.log
 	if l == nil {
@@ -87,15 +87,15 @@ func (r *Run) EventRange() (first, last uint64) {
 	return l.first(), l.last - l.hidden
 }
 
-// entry holds the data of an Event, which is created when the entry is read.
+// entry holds the data from which an Event is made when a reader or a sink gets the entry.
 type entry struct {
 	kind    eventKind
 	attempt int32
 	ref     machine.Ref // the node, or the tier of a wave
-	back    uint32      // the id minus the id of the event that led to this event; 0 if no event did
+	back    uint32      // the id of this event minus the id of the event that led to it; 0 if no event did
 	at      int64       // when the entry was created, in ns since the run's start
 	arg     any
-	run     *Run // the run of the node: the log's run, or a run nested in it
+	run     *Run // the run in which the event happened: the log's run, or a run nested in it
 }
 
 // logLine is an entry as the log stores it: without pointers, so that the garbage collector skips most of the log.
@@ -108,27 +108,27 @@ type logLine struct {
 	rest    uint8 // the position of the entry's logRest, from 1 on; 0 if the entry belongs to the log's run and has no arg
 }
 
-// logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory, since a run may have many nested
-// runs, one after the other.
+// logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory longer than the observers need it, since
+// a run may have many nested runs, one after the other.
 type logRest struct {
 	arg   any
 	scope *eventScope // the scope of a nested run; nil for the log's run
-	run   *Run        // the run of the scope; nil if the entry ends no node, if the log has no observers, or once all of them have seen the entry
+	run   *Run        // the nested run of the scope, until all observers have seen the entry; nil without observers, or if the entry ends no node
 }
 
-// eventScope holds the facts about a run, or about a nested run, that the events of its nodes need. It is immutable.
+// eventScope holds the facts about one run, the log's run or a nested run, that the events of the run's nodes contain. It is immutable.
 type eventScope struct {
 	plan   *Plan
-	prefix string // the prefix of the nodes' paths
+	prefix string // the prefix of the paths of the nodes
 	epoch  int
 }
 
-// block is a part of a log. A reader gets a copy of its fields. The entries in lines and rests never move, and after an entry was read, only the field
-// run of its logRest changes.
+// block is a part of a log. A reader gets a copy of the block's fields. An entry keeps its index in `lines`, and its logRest keeps its index in
+// `rests`. After an entry was read, only the field `run` of its logRest changes.
 type block struct {
-	lines []logLine // with a capacity of blockSize
+	lines []logLine // its capacity is blockSize
 	rests []logRest
-	run   *Run // the run of the entries without a logRest
+	run   *Run // the log's run; entries of nested runs have a logRest with their scope
 }
 
 func (b *block) append(e *entry, observed bool) {
@@ -147,7 +147,7 @@ func (b *block) append(e *entry, observed bool) {
 	b.lines = append(b.lines, l)
 }
 
-// removeLast removes the last entry, which no reader or sink has seen.
+// removeLast removes the last entry. No reader and no sink may have seen this entry.
 func (b *block) removeLast() {
 	n := len(b.lines) - 1
 	if i := b.lines[n].rest; i > 0 {
@@ -157,7 +157,7 @@ func (b *block) removeLast() {
 	b.lines = b.lines[:n]
 }
 
-// The method `scope` returns the scope of the run of entry i.
+// The method `scope` returns the scope of the run in which the event of entry i happened.
 func (b *block) scope(i int) *eventScope {
 	if l := &b.lines[i]; l.rest > 0 {
 		if s := b.rests[l.rest-1].scope; s != nil {
@@ -167,7 +167,8 @@ func (b *block) scope(i int) *eventScope {
 	return b.run.scope
 }
 
-// The method `end` returns the arguments for observers of node ends: the node that entry i ended, and the payload of its end.
+// The method `end` is for observers of node ends. It returns the node that entry i ended, with the node's run, and the payload of the event. If the
+// entry ended no node, ok is false.
 func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {
@@ -184,28 +185,28 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 }
 
 // eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with its own log. The critical sections
-// that change the run's state append to the log. Readers and sinks read the log at their own pace. They hold the log's lock only while they get the
-// next entries, not while they handle them.
+// that change the run's state append to the log. Readers and sinks read the log at their own pace. A reader or sink holds the log's lock only while
+// it gets the next entries, and not while it handles the entries.
 type eventLog struct {
 	run    *Run
-	mu     sync.Mutex    // guards the fields below, and the unused part of the last block; no other lock is taken while it is held
+	mu     sync.Mutex    // guards the fields below, and the unused part of the last block; code that holds mu takes no other lock
 	blocks []block       // each block but the last has blockSize entries; the last one grows
 	base   uint64        // the id of the first entry, minus one
 	last   uint64        // the id of the last entry
 	retain uint64        // the number of events that are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64        // how many of the last entries are hidden, since the store has not confirmed their changes
+	hidden uint64        // the number of hidden entries: they are the last entries, and the store has not confirmed their changes yet
 	hides  bool          // whether new entries are hidden
 	closed bool          // whether no entry will follow
 	more   chan struct{} // closed when there are more entries; nil if no reader waits
 	sinks  []*sink
 
 	start   uint64      // the id of the last event before this life of the run
-	oldest  uint64      // readers get only events after this id, from this log or from an earlier one
-	earlier []*eventLog // the logs of earlier lives in this process, in order, with the events up to start; see goOn
+	oldest  uint64      // readers get only events with greater ids, from this log or from an earlier one
+	earlier []*eventLog // the logs of earlier lives, if this process has them, in order; they contain events up to start; see goOn
 
 	observers int    // the number of sinks that observe node ends; these sinks are the last elements of `sinks`
-	released  uint64 // up to this id, entries no longer keep nested runs in memory
+	released  uint64 // entries with ids up to this one no longer keep nested runs in memory
 
 	waited once.Once // the method `wait` waits for stuck sinks only once, however often the host waits for the end of the run
 }
@@ -218,7 +219,7 @@ const keepAll = math.MaxInt
 type sink struct {
 	f    func(id uint64, b block) // id is the id of the first entry
 	done chan struct{}            // closed when the sink has seen the last event, or will get no more events
-	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards next and err
+	next uint64                   // the id of the next event that the sink takes; the log's lock guards next and err
 	err  error                    // why the sink was disabled
 }
 
@@ -241,7 +242,7 @@ func newEventLog(r *Run, last uint64) *eventLog {
 		l.observers++
 	}
 	l.released = last
-	// By now every field that the goroutines of the sinks read is set. A run without goroutines calls feedReady instead.
+	// The goroutines of the sinks start only now, when all fields that they read are set. A run without goroutines calls feedReady instead.
 	if r.manual == nil {
 		for _, k := range l.sinks {
 			go l.feed(k)
@@ -260,15 +261,15 @@ func (l *eventLog) first() uint64 {
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if shown := l.last - l.hidden; shown > l.retain { // hidden events do not count, so that readers can still see the last l.retain events that are not hidden
+	if shown := l.last - l.hidden; shown > l.retain { // hidden events do not count: readers can still get the last l.retain of the other events
 		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
 }
 
-// goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks see
-// only the events of this life. The earlier life should have ended, but goOn does not check this. If readers of the earlier log cannot get the event
-// with the id l.start, goOn does nothing.
+// goOn connects the log to the log of an earlier life of the run, so that a reader can continue with events of the earlier life. Sinks see only the
+// events of this life. The earlier life should have ended, but goOn does not check this. The event with the id l.start should be the last event of
+// the earlier life. If readers of the earlier log cannot get this event, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -285,8 +286,9 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains the
-// log. If the snapshot comes from a file or a store, earlierLog returns the log of the Runner's run with the same id, if the Runner has one.
+// earlierLog returns the log of the earlier life from which the run continues, or nil if this process does not have the log. A snapshot that was
+// taken in this process contains the log. If the snapshot comes from a file or a store, the log comes from the Runner's run with the same id, if
+// there is one.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -300,8 +302,8 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// The method `life` returns the log of the earlier life in which the event with the given id happened, and the id of the last event before the next
-// life began.
+// The method `life` returns the log of the earlier life to which the event with the given id belongs. The result `last` is the id of the last event
+// before the next life.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -313,12 +315,13 @@ func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	return nil, 0
 }
 
-// readEarlier is readFrom for an event before this life of the run. The caller does not hold l.mu, so that only one log's lock is held at a time.
+// readEarlier does the same as readFrom, but for an event of an earlier life, whose log is `of`. The caller does not hold l.mu, so that it never
+// holds the locks of two logs.
 func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if next <= of.base || next > of.last-of.hidden {
-		return block{}, &event.GapError{After: next - 1, First: last + 1} // the event was dropped meanwhile
+		return block{}, &event.GapError{After: next - 1, First: last + 1} // the earlier log has dropped the event meanwhile
 	}
 	batch, _ := of.read(next)
 	if n := last - next + 1; uint64(len(batch.lines)) > n {
@@ -330,9 +333,9 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 // append adds an entry. The caller holds l.mu.
 func (l *eventLog) append(e *entry) {
 	if l.closed {
-		return // the log already contains its last event
+		return // no entry follows the last event of the log
 	}
-	// Two workers may read the clock in one order and get the lock in the other order. Events are in the order of the lock, and their times must
+	// Two workers may read the clock in one order, and get the lock in the other order. The log has the order of the lock, and the times in the log must
 	// not decrease.
 	l.now = max(l.now, e.at)
 	e.at = l.now
@@ -351,14 +354,14 @@ func (l *eventLog) append(e *entry) {
 }
 
 // upTo returns the entries with the ids `next` to `last`, including hidden entries. The result may end before `last`. The caller holds the run's
-// lock, since the log may drop hidden entries once that lock is released.
+// lock: without this lock, another goroutine could drop hidden entries meanwhile.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.batch(next, last)
 }
 
-// batch returns the entries with the ids `next` to `last`, without the entries that are in a later block than `next`.
+// batch returns the entries with the ids `next` to `last`, but only the entries in the block that contains `next`.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]
@@ -367,7 +370,7 @@ func (l *eventLog) batch(next, last uint64) block {
 	return b
 }
 
-// publish shows the entries up to an id.
+// publish shows the entries up to the given id to readers and sinks.
 func (l *eventLog) publish(id uint64) {
 	l.mu.Lock()
 	if id > l.last-l.hidden {
@@ -376,7 +379,7 @@ func (l *eventLog) publish(id uint64) {
 	l.unlock()
 }
 
-// retract drops the hidden entries and stops hiding entries. It returns the id of the last remaining entry.
+// retract drops the hidden entries. The log hides no entries from then on. retract returns the id of the last remaining entry.
 func (l *eventLog) retract() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -391,7 +394,7 @@ func (l *eventLog) retract() uint64 {
 	return l.last
 }
 
-// release drops the references to nested runs in blocks that every observer has finished.
+// release drops the references to nested runs in each block whose entries all observers have handled.
 func (l *eventLog) release() {
 	if l.observers == 0 {
 		return
@@ -402,7 +405,7 @@ func (l *eventLog) release() {
 			seen = min(seen, k.next-1)
 		}
 	}
-	// An observer may still be reading the entries that it took last. It has finished a block once it has taken an entry after the block.
+	// An observer may still be handling the entries that it took last. When it takes an entry that follows a block, it has handled the whole block.
 	for l.released = max(l.released, l.base); l.released+blockSize < seen; {
 		rests := l.blocks[(l.released-l.base)/blockSize].rests
 		for i := range rests {
@@ -412,11 +415,11 @@ func (l *eventLog) release() {
 	}
 }
 
-// trim drops the blocks that readers may no longer get and that every sink has taken.
+// trim drops a block if readers may no longer get its entries, and every enabled sink has taken the entries.
 func (l *eventLog) trim() {
 	l.release()
 	keep := l.first()
-	for len(l.earlier) > 0 { // drop earlier logs that no reader may get any more, and their runs
+	for len(l.earlier) > 0 { // drop the earlier logs whose events readers may no longer get, and so their runs
 		last := l.start
 		if len(l.earlier) > 1 {
 			last = l.earlier[1].start
@@ -438,7 +441,7 @@ func (l *eventLog) trim() {
 	}
 }
 
-// unlock releases l.mu after a change of the log, and wakes the waiting readers, which then look at the log again.
+// unlock releases l.mu after a change of the log. It wakes the waiting readers and sinks, so that they look at the log again.
 func (l *eventLog) unlock() {
 	more := l.more
 	l.more = nil
@@ -454,15 +457,16 @@ func (l *eventLog) lastID() uint64 {
 	return l.last
 }
 
-// close ends the log of a run that the host has left, since such a run has no last event that would end the log.
+// close ends the log of a run that this process stops performing before the run has ended. In this case the log has no event that ends the run.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.unlock()
 }
 
-// readFrom returns the events from the given id on. If there are none yet, it returns a channel that is closed when there is one. If the log no
-// longer has them, it returns a GapError. If no more events will come, it returns nothing.
+// readFrom returns events, beginning with the event that has the given id. If this event has not happened yet, readFrom returns a channel that is
+// closed when the log changes. If the log no longer has the event, readFrom returns a GapError. If the log has ended before this event, all results
+// are nil or empty.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {
@@ -480,11 +484,12 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 	return batch, nil, gap
 }
 
-// take is readFrom for a sink. A sink misses no event.
+// take does the same as readFrom for a sink. It returns no error, since the log keeps each event until all sinks have taken it.
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// By now the sink has seen the events that it took before. The method `append` also calls release, but not after the last event of the run.
+	// By now the sink has handled the events that it took before, so take calls release. The method `append` also calls release, but no longer after the
+	// last event of the run.
 	l.release()
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
@@ -503,7 +508,7 @@ func (l *eventLog) read(next uint64) (batch block, more <-chan struct{}) {
 	return block{}, l.more
 }
 
-// feed passes events to a sink until the run has ended, or the sink has panicked.
+// feed passes events to a sink until the log has ended, or until the sink panics.
 func (l *eventLog) feed(k *sink) {
 	err := fmt.Errorf("event sink: %w", ErrGoexit)
 	defer func() {
@@ -534,7 +539,7 @@ func (l *eventLog) feedAll(k *sink) {
 	}
 }
 
-// feedReady passes the existing events to the sinks of a run without goroutines.
+// feedReady is for a run without goroutines. It passes the existing events to the sinks.
 func (l *eventLog) feedReady() {
 	for _, k := range l.sinks {
 		select {
@@ -564,7 +569,7 @@ func (l *eventLog) feedReady() {
 	}
 }
 
-// The method `wait` waits until the sinks have seen the last event. The parameter `grace` bounds the time for all sinks together.
+// The method `wait` waits until the sinks have handled the last event. It waits at most for the time `grace`, for all sinks together.
 func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
 
 func (l *eventLog) waitOnce(grace time.Duration) {
@@ -574,7 +579,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
-			timer.Reset(0) // for every further sink the timer fires at once, since all sinks share the grace
+			timer.Reset(0) // the grace is over for all sinks, so for each further sink the timer fires at once
 			select {
 			case <-k.done:
 				continue
@@ -601,8 +606,8 @@ func (l *eventLog) problems() (errs []error) {
 	return errs
 }
 
-// LogTo logs the events of the run as [event.LogTo] does. If a node has a kind or a label, LogTo adds them as attributes to the lines of the node,
-// except for nodes of a graph that a step has returned. A nil logger means [slog.Default].
+// LogTo logs the events of the run in the form of [event.LogTo]. If a node has a kind or a label, LogTo adds it as an attribute to each line about
+// the node. It adds none for nodes of a graph that a step has returned. A nil logger means [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
 		var plan atomic.Pointer[Plan] // set by Around, since a sink gets only events
@@ -616,7 +621,7 @@ func LogTo(logger *slog.Logger) Option {
 	})
 }
 
-// describe returns the kind and the label of the node at path. p may be nil.
+// describe returns, as attributes, the kind and the label of the node with the given path. p may be nil.
 func (p *Plan) describe(path string) (attrs []slog.Attr) {
 	n, ok := p.At(path)
 	if ok && n.Kind != "" {
@@ -628,22 +633,22 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 	return attrs
 }
 
-// deltaCounts counts the deltas that the nodes of nested runs have emitted, by path, over all attempts of the nodes and their composites. The
-// counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop share one entry
-// if a node has emitted the same number of deltas in each of them.
+// deltaCounts maps the path of each node in a nested run to the number of deltas that the node has emitted, in all attempts of the node and its
+// composites. The counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop
+// share one count if a node has emitted the same number of deltas in each of these iterations.
 type deltaCounts struct {
 	nodes map[string]int // the counts of nodes that are in no loop
 	loops map[loopNode][]deltaSpan
 }
 
-// loopNode is a node together with the innermost loop around it.
+// loopNode is a node in a loop: the path of the innermost loop around the node, and the rest of the node's path after the iteration.
 type loopNode struct{ loop, path string }
 
-// deltaSpan is a range of iterations, and the number of deltas that a node has emitted in each of them. The spans of a node are ordered, and adjacent
-// spans have different numbers.
+// deltaSpan is a range of iterations, and the number of deltas that a node has emitted in each iteration of the range. The spans of a node are
+// ordered. If one span directly follows another, their numbers differ.
 type deltaSpan struct{ from, to, n int }
 
-// inLoop splits the path of a node in a loop, such as L#3/x, or the path of a span, such as L#3-7/x.
+// inLoop splits the path of a node in a loop, such as L#3/x, or of a span, such as L#3-7/x. For any other path, ok is false.
 func inLoop(path string) (of loopNode, from, to int, ok bool) {
 	for end := len(path); ; {
 		at := strings.LastIndexByte(path[:end], '#')
@@ -663,7 +668,7 @@ func inLoop(path string) (of loopNode, from, to int, ok bool) {
 	}
 }
 
-// iterationNumber parses a number as the engine writes it. It returns 0 for any other text.
+// iterationNumber parses the number of an iteration, in the form that the engine writes. It returns 0 for any other text.
 func iterationNumber(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n == math.MaxInt || text[0] == '0' || text[0] == '+' {
@@ -672,13 +677,13 @@ func iterationNumber(text string) int {
 	return n
 }
 
-// spanAt returns the index of the first span that does not end before the given iteration.
+// spanAt returns the index of the first span that ends with the given iteration or a later one.
 func spanAt(spans []deltaSpan, iteration int) int {
 	i, _ := slices.BinarySearchFunc(spans, iteration, func(x deltaSpan, iteration int) int { return cmp.Compare(x.to, iteration) })
 	return i
 }
 
-// The method `of` returns the count of a node.
+// The method `of` returns the count of the node with the given path.
 func (x *deltaCounts) of(path string) int {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -737,10 +742,10 @@ func (x *deltaCounts) set(path string, n int) {
 	x.loops[of] = slices.Replace(spans, first, last, joined...)
 }
 
-// isEmpty reports whether no node has emitted anything.
+// isEmpty reports whether x contains no counts.
 func (x *deltaCounts) isEmpty() bool { return len(x.nodes)+len(x.loops) == 0 }
 
-// addTo adds the counts to the counts of a snapshot, in which each span is one path, such as L#3-7/x.
+// addTo adds the counts to the map of a snapshot. In this map, a span has one path, such as L#3-7/x.
 func (x *deltaCounts) addTo(counts map[string]int) {
 	maps.Copy(counts, x.nodes)
 	for of, spans := range x.loops {
@@ -754,7 +759,8 @@ func (x *deltaCounts) addTo(counts map[string]int) {
 	}
 }
 
-// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two counts, readDeltas uses the higher one.
+// readDeltas is the reverse of addTo: it reads the counts of a snapshot, or of the records in a store. If a node has a count of its own and a count
+// from a span, readDeltas uses the higher one.
 func readDeltas(counts map[string]int) (x deltaCounts) {
 	type span struct {
 		deltaSpan
@@ -769,8 +775,8 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.set(path, n)
 		}
 	}
-	// Ranges come first, ordered by their first iterations, because the loop below appends each range to its node's list, which must stay ordered. After
-	// the ranges, the method `set` inserts the single iterations.
+	// Ranges come first, in the order of their first iterations: the loop below appends each range to the list of its node, and this list must stay
+	// ordered. After the ranges, the loop inserts the single iterations with the method `set`.
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(-cmp.Compare(min(a.to-a.from, 1), min(b.to-b.from, 1)), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.n, b.n))
 	})
@@ -793,7 +799,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 	return x
 }
 
-// observe returns a sink that calls an observer of node ends.
+// observe returns a sink that calls the observer for each end of a node.
 func observe(observer func(NodeResult)) func(uint64, block) {
 	return func(_ uint64, b block) {
 		for i := range b.lines {
@@ -806,7 +812,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf returns the result of a node that has ended, while the run may continue. The parameter `payload` is the payload of the event that ended the
+// endOf returns the result of an ended node; the run itself may still be running. The parameter `payload` is the payload of the event that ended the
 // node.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()

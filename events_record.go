@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// eventKind is an [event.Type] in a byte.
+// eventKind is a one-byte code for an [event.Type].
 type eventKind uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	evRunTimedOut
 	evWaveStarted
 	evWaveCompleted
-	evNodeQueued // events of nodes begin here
+	evNodeQueued // from here on: events of nodes
 	evNodeStarted
 	evNodeDelta
 	evNodeLog
@@ -40,7 +40,7 @@ const (
 	evNodeInvalidated
 	evNodeCompensating
 	evNodeCompensated
-	evNodeCompleted // events that end a node begin here
+	evNodeCompleted // from here on: events that report the end of a node
 	evNodeFailed
 	evNodeAborted
 	evNodeCancelled
@@ -64,12 +64,12 @@ func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
 func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
-// The method `passing` reports whether an event of this kind is never the Parent of a later event.
+// The method `passing` reports whether an event of this kind belongs to a node, and is never the Parent of a later event.
 func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
 
-// terminalEvents lists the kinds of events for terminal statuses.
+// terminalEvents maps each terminal status of a node to the kind of event that reports this status.
 var terminalEvents = [statusCount]eventKind{
 	Completed: evNodeCompleted, Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled, Skipped: evNodeSkipped,
 }
@@ -86,16 +86,17 @@ func (v *verdict) event() eventKind {
 	return evRunFailed
 }
 
-// runReports contains the recorders of a run's events. Runs whose events nothing reads share notReported, which is never written to.
+// runReports contains a run's log, recorder and scope. All runs without a log share notReported, which never changes.
 type runReports struct {
-	log      *eventLog   // the outermost run's log; nil if nothing reads the events; immutable
+	log      *eventLog   // the log of the outermost run; nil if the run logs no events
 	recorder *recorder   // nil without a log
 	scope    *eventScope // nil without a log
 }
 
 var notReported runReports
 
-// reports returns the recorders of a run whose events go to a log. It allocates them as one object.
+// reports returns the runReports of a run that logs its events to the given log. It allocates the runReports, the recorder
+// and the scope as one object.
 func (r *Run) reports(log *eventLog, rec recorder) *runReports {
 	rec.latest = make([]latest, len(r.plan.names))
 	x := &struct {
@@ -107,28 +108,28 @@ func (r *Run) reports(log *eventLog, rec recorder) *runReports {
 	return &x.runReports
 }
 
-// recorder turns the changes of a run into entries of its log, and finds for each entry the earlier event that led to it.
-// The run's lock guards it.
+// recorder stores the ids of some events of a run. With these ids, the method `append` finds the earlier event that led to a new event.
+// The run's lock guards the recorder.
 type recorder struct {
-	first  uint64   // the id of the run's first event
-	wave   uint64   // the id of the last wave event; equal to the field `first` if there is none
-	ended  uint64   // the id of the last event that ended a node; equal to the field `first` if there is none
+	first  uint64   // the id of the run's first event; in a nested run, the id of the event that started the composite
+	wave   uint64   // the id of the last wave event; if there is none, the value of `first`
+	ended  uint64   // the id of the last event that ended a node; if there is none, the value of `first`
 	latest []latest // by Ref
 
-	restored bool // whether the run continues from a snapshot, and the method `tell` has not been called since
+	restored bool // set when the run is restored from a snapshot; cleared by the next call of the method `tell` at the latest
 }
 
-// latest is a node's last event of a kind that is not passing, see eventKind.passing.
+// latest describes the last event of a node. Events of a passing kind do not count: see eventKind.passing.
 type latest struct {
 	id  uint64 // 0 if there is no event
 	end bool   // whether the event ended the node
 }
 
-// The method `note` makes the recorder remember an event of the log.
+// The method `note` updates the recorder with the event that has the given id.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // the attempt is above 0 only for a composite that continues; any other node begins again
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // a composite that continues; a node that begins again has the attempt 0
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -143,7 +144,7 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract drops the hidden events of the log, and resets the recorders of the given runs to the remaining events.
+// retract drops the hidden events of the log, and rebuilds the recorders of the given runs from the remaining events.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
 	of := make(map[*eventScope]*Run, len(runs))
@@ -152,7 +153,7 @@ func (r *Run) retract(runs []*Run) {
 		rec := r.recorder
 		if rec.first > left {
 			rec.first = 0
-			if r.outer != nil { // the log no longer has the event that started the composite around r, so it gets no more events of r
+			if r.outer != nil { // the log has dropped the event that started the composite around r, so r logs no more events
 				r.st.DropLog()
 			}
 		}
@@ -203,13 +204,13 @@ func (r *Run) flush(now int64) {
 	r.st.DropChanges()
 }
 
-// tell turns the given changes into events.
+// tell logs the given changes as events. If the run is durable, tell also adds the changes to the outbox.
 func (r *Run) tell(changes []machine.Change, now int64) {
 	s := &r.st
 	r.log.mu.Lock()
-	ends := 0 // the number of ends of nodes among the changes so far
+	ends := 0 // how many of the changes so far have ended a node
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // 2 stands for many: the nodes that had ended in the snapshot are treated as if they all ended now
+		ends, r.recorder.restored = 2, false // all ended nodes of the snapshot count, too; 2 stands for any number above 1
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}
@@ -217,7 +218,7 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 		case c.Quiet:
 			continue
 		case c.Wave != 0 && r.outer != nil:
-			continue // the log has no wave events of nested runs
+			continue // nested runs log no wave events
 		case c.Wave > 0:
 			e.kind = evWaveStarted
 		case c.Wave < 0:
@@ -240,8 +241,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// The method `append` records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's
-// lock. The argument `ends` is the number of nodes that ended earlier in the same critical section.
+// The method `append` finds the event that led to an entry, sets e.back, and adds the entry to the log. The caller holds the run's lock and the
+// log's lock. If the entry is for a change of the State, `ends` is the number of nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1
@@ -263,7 +264,7 @@ func (r *Run) append(e *entry, ends int) {
 	r.log.append(e)
 }
 
-// The method `parent` returns the id of the event that led to an event of a node, or 0.
+// The method `parent` returns the id of the event that led to an event of a node, or 0 if no logged event did.
 func (r *Run) parent(e *entry, ends int) uint64 {
 	rec, own, w := r.recorder, r.recorder.latest[e.ref].id, r.st.Word(e.ref)
 	switch {
@@ -275,7 +276,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		// If the node whose early join stopped this node has no event yet, the last end of a node is the parent.
+		// The early join of another node has stopped this node. If that other node has no event yet, the last end of any node is the parent.
 		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended)
 	case own != 0:
 		return own
@@ -284,12 +285,12 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // if only one node has ended in a critical section, its end causes the section's other changes
+		return rec.ended // if exactly one node has ended in the critical section, its end has caused the other changes
 	}
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
 
-// parentByOrigin returns the id of the last event of the node that caused the end of the node `ref`. It returns 0 if no other node caused this end.
+// parentByOrigin returns 0 if no other node caused the end of the node `ref`. Otherwise it returns the id of that other node's last event.
 func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	origin := w.By()
 	if origin == noRef || origin == ref {
@@ -298,8 +299,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the last event that ended a predecessor, or 0 if no predecessor has ended. If failures decided what happens to the
-// node, only failed predecessors count.
+// parentBySource returns the id of the last event that ended a predecessor, or 0 if no predecessor has ended. If the event follows from failures of
+// predecessors, parentBySource returns the id of the last of these failures.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {
@@ -316,8 +317,7 @@ func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	return cmp.Or(failure, latest)
 }
 
-// followsFailure reports whether an event of this kind follows from failed predecessors of its node, rather than from other nodes that ended in
-// the same critical section. w is the word of the node.
+// followsFailure reports whether an event of this kind follows from failures of the node's predecessors. w is the word of the node.
 func (k eventKind) followsFailure(w machine.Word) bool {
 	switch k {
 	case evNodeBlocked:
@@ -330,15 +330,15 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// The method `transition` completes the entry of a transition. It returns false if the transition is not logged. The entry gets the origins that
-// are known so far.
+// The method `transition` fills in the entry for a transition. It returns false if the transition needs no entry. If failed predecessors ended the
+// node, the entry lists their origins as far as they are known now.
 func (r *Run) transition(e *entry, c machine.Change) bool {
-	if c.Status == Ready { // the node's record is not read here, since it may not be in the CPU cache yet
+	if c.Status == Ready { // do not read the node's record here: it may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
-		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // the attempt may already have started
+		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // not from the record, which may already count this attempt
 		return true
 	}
 	rec := &r.records[c.Ref]
@@ -411,7 +411,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 	return true
 }
 
-// emit publishes a delta of a running attempt.
+// emit logs a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
 	if s.flags&stepUndo != 0 {
 		r.logStep(s, slog.LevelWarn, "Emit is not for compensations, which have no output: use Log")
@@ -420,8 +420,8 @@ func (r *Run) emit(s *Step, chunk any) {
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
-// countDelta returns the index of a node's next delta. The nested runs of a composite last only as long as its attempts, so the tree counts the
-// deltas of their nodes, by path.
+// countDelta counts a new delta of a node, and returns the delta's index. A nested run does not outlive the attempt of its composite. The tree
+// therefore counts the deltas of nodes in nested runs, by path.
 func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	r.noteDelta(ref, x)
 	if r.outer == nil {
@@ -434,11 +434,11 @@ func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	return n
 }
 
-// The method `deltas` returns the number of deltas that the nodes of the run and of its nested runs have emitted, by path.
+// The method `deltas` returns how many deltas each node has emitted, by path. The result includes the nodes of nested runs.
 func (r *Run) deltas() map[string]int {
 	switch {
 	case r.log != nil:
-	case r.cfg.from != nil: // a life without a log has no events, so the counts are the snapshot's
+	case r.cfg.from != nil: // without a log this life emits no deltas, so the counts of the snapshot still apply
 		return r.cfg.from.file.Deltas
 	default:
 		return nil
@@ -470,8 +470,8 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return event.LogRecord{Level: level, Message: message} })
 }
 
-// isAtWork reports whether an attempt's step may still report: the attempt was not abandoned, and its step has not returned a graph. The caller
-// holds the run's lock.
+// isAtWork reports whether the step of an attempt may still log events and report usage. Both end when the attempt ends or is abandoned, or when the
+// step returns a graph. The caller holds the run's lock.
 func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
 
 // stepEvent logs an event of a running attempt. If arg returns nil, stepEvent logs nothing.
@@ -496,12 +496,12 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	}
 }
 
-// eventMaker turns entries of a run and of its nested runs into events for one reader.
+// eventMaker turns the log entries of a run and of its nested runs into events for one reader.
 type eventMaker struct {
 	head  Event // the fields that all events share, and the time of the last event
 	start time.Time
 	at    int64 // the time of the last event, in ns since start
-	run   *Run  // the outermost run of the last event's life
+	run   *Run  // the outermost run of the life in which the last event happened
 }
 
 func (r *Run) eventMaker() *eventMaker {
@@ -511,22 +511,22 @@ func (r *Run) eventMaker() *eventMaker {
 	return m
 }
 
-// enter prepares m for the events of one life of the run: their times count from the start of this life.
+// enter prepares m for the events of one life of the run. The times of this life's entries count from its start.
 func (m *eventMaker) enter(r *Run) {
 	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // Round strips the reading of the monotonic clock
 	m.head.Time = m.start
 }
 
-// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must contain the event that m made last, or a
-// copy of m.head, since make does not write the fields that are the same in all events. The caller holds no locks, and make reads no field of the
-// run that may still change.
+// The method `make` writes the event for entry i of a block, with the given id, into ev. It does not write the fields that all events share: before
+// the call, ev must contain a copy of m.head, or the event that m made last. The caller holds no locks, so the method `make` reads only those fields
+// of the run that no longer change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// The method `draft` does what the method `make` does, except that it does not call the codec. The caller encodes the output in the payload
-// afterwards, with withOutput.
+// The method `draft` does the same as the method `make`, but does not call the codec. So the caller may hold the run's lock. After it has released
+// the lock, the caller calls withOutput, which encodes the output in the payload.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
@@ -586,7 +586,7 @@ func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = arg
 }
 
-// completedWith is the payload of node.completed with the output. The output is encoded when the first reader gets the event.
+// completedWith is the payload of node.completed, together with the output of the node. The first call of the method `of` encodes the output.
 type completedWith struct {
 	event.Completion
 	value any
@@ -598,7 +598,7 @@ func (c *completedWith) of(r *Run) event.Completion {
 	return c.Completion
 }
 
-// endedWith is the payload of the event that ends the run, and the output of the run. The output is encoded when the first reader gets the event.
+// endedWith is the payload of the run's last event, together with the output of the run. The first call of the method `of` encodes the output.
 type endedWith struct {
 	event.RunEnd
 	value any
@@ -610,7 +610,7 @@ func (e *endedWith) of(r *Run) event.RunEnd {
 	return e.RunEnd
 }
 
-// withOutput encodes the output in a payload, and returns any other payload unchanged. The caller holds no locks.
+// withOutput encodes the output in a payload. It returns a payload without an output unchanged. The caller holds no locks.
 func (r *Run) withOutput(payload any) any {
 	switch p := payload.(type) {
 	case *completedWith:
@@ -630,9 +630,9 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 	return out
 }
 
-// The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record do not change any more.
+// The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record no longer change.
 func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
-	if rec := &r.records[ref]; rec.attempts > 0 { // a gate that its signal completes has no attempts, and therefore no duration
+	if rec := &r.records[ref]; rec.attempts > 0 { // a node without attempts has no duration, for example a gate that a signal has completed
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
 	done.Labels = r.branchesOf(ref)
@@ -662,7 +662,7 @@ func (r *Run) endedPayload() event.RunEnd {
 	return p
 }
 
-// traceID returns the option TraceID or, without the option, the trace id that event.TraceID derives from the run's id.
+// traceID returns the value of the option TraceID. Without this option, it returns the trace id that event.TraceID derives from the run's id.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	if known := r.trace.Load(); known != nil {
@@ -676,8 +676,8 @@ func (r *Run) traceID() string {
 	return id
 }
 
-// Heartbeat returns an event which reports that the run is alive. It has no id, is not in the log, and Events does not yield it. Hosts send it over
-// a connection that must not be silent for long.
+// Heartbeat returns an event which reports that the run is alive. This event has no id and is not in the log, so Events does not yield it. A host
+// sends the event over a connection that must not stay silent for long.
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{

@@ -11,19 +11,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Execute runs the graph. It returns when the run has ended, is suspended or was left, and all its goroutines have returned. There are two
-// exceptions. Execute abandons an attempt that has not returned [CancelGrace] after its context ended, and a sink that is still busy [CancelGrace], but
-// at least one second, after the end of the run. The Result names both.
+// Execute runs the graph. It returns when the run has ended, is suspended or was left, and all goroutines of the run have returned. But it abandons
+// an attempt that ignores the end of its context for longer than [CancelGrace], and a sink that is busy so long, but at least a second, after the
+// run's end. The Result names both.
 //
-// The function step performs the nodes that have neither a Do nor a Test, except gates, triggers and sub-graphs; it may be nil if there are none for
-// it. Each step runs on its own goroutine, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled or, if it is
-// durable, left: see [Durable].
+// The function step performs each node that has neither a Do nor a Test, and is neither a gate, a trigger nor a sub-graph. If there is no such node,
+// step may be nil. All ready steps run at once, on several goroutines, unless the graph or an option such as [Limit] bounds them. When ctx ends, the
+// run is cancelled. A durable run is left instead: see [Durable].
 //
-// The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
-// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If the run
-// did not begin, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep],
-// [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or [ErrBadOption]. If the run has a store
-// and an input cannot be encoded, the error matches [ErrNotEncodable].
+// The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns the Result and a
+// [*RunError]. If the run was left because ctx ended, Execute returns the Result and an error that matches [ErrLeft] and the cause. If the run did
+// not begin, the Result is nil. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput],
+// [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption], [ErrNotEncodable] or one of the store.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -32,8 +31,8 @@ func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Res
 	return p.Execute(ctx, step, opts...)
 }
 
-// Start is Execute without waiting: it returns once the run has begun. If Execute would return a nil Result, Start returns an error. Unlike
-// Execute, it keeps the run's events for [Run.Events], as many as [Retain] permits.
+// Start begins a run as [Execute] does, but returns without waiting for the run's end. Start returns an error if the run does not begin. Unlike
+// Execute, Start keeps the run's events for [Run.Events], as many as [Retain] permits.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -49,24 +48,24 @@ func (g *Graph) compiled() (*Plan, error) {
 	return g.Compile()
 }
 
-// Execute is [Execute] for a compiled graph.
+// Execute runs the plan, as the function [Execute] runs a graph.
 func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Result, error) {
 	return p.execute(ctx, step, opts, false)
 }
 
-// Start is [Start] for a compiled graph.
+// Start begins a run of the plan, as the function [Start] begins a run of a graph.
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
 	r, _, err := p.run(ctx, step, opts, true, false)
 	return r, err
 }
 
-// Enqueue begins or continues a durable run as Start does, but only writes the first transaction. It performs no node, so it needs no step
-// functions. Afterwards [Runner.Serve], or Start in any process, can perform the run. Use it for runs that other processes perform, such as a
-// redriven or forked run. Package bulk redrives or forks all runs that a filter selects. Options are as for Start. Without [Durable] the error
-// matches [ErrBadOption].
+// Enqueue begins or continues a durable run, but writes only the first transaction. It performs no node, so it needs no step functions. Afterwards
+// any process can perform the run, with [Runner.Serve] or [Start]. Use Enqueue, for example, to redrive or fork a run that other processes then
+// perform. Package bulk does so for all runs that a filter selects. Enqueue takes the options of Start. If the option [Durable] is missing, the
+// error matches [ErrBadOption].
 //
-// The argument `listed` is the run as its store has listed it, or nil. If the run has changed since then, Enqueue does not change it, and the error
-// matches [ErrTransition].
+// The argument `listed` is nil, or the run as its store has listed it. If the status of the stored run has changed since then, Enqueue leaves the run
+// unchanged, and the error matches [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {
@@ -89,8 +88,9 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run and waits for it. If a run with the same idempotency key exists, execute joins that run instead. A caller that has joined a
-// run stops waiting when its own context ends, and the run continues. If the context of the first caller ends, the joined caller continues the run.
+// execute begins a run and waits for it. If a run with the same idempotency key exists, execute joins that run instead. When the context of a joined
+// caller ends, this caller stops waiting, and the run continues. If a durable run is left because the first caller's context has ended, a joined
+// caller continues the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -118,8 +118,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 	}
 }
 
-// run begins a run, or finds the existing run with the same idempotency key. If `readable` is true, the caller returns the Run to the host, which may
-// read its events. If `attended` is true, the caller calls attend.
+// The method `run` begins a run, or finds the existing run with the same idempotency key. If `readable` is true, the caller returns the Run to the
+// host, and the host may read the run's events. If `attended` is true, the caller calls attend.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -149,7 +149,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	// The trigger decides which nodes the run has. If the trigger may be in the store, fromStore checks the nodes once it has loaded the run.
+	// The trigger decides which nodes the run has. If the trigger may come from the store, fromStore checks the nodes after it has loaded the run.
 	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil {
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
@@ -163,7 +163,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	}
 	mayEnd, ended, err := askCaller(ctx)
 	switch {
-	case err != nil: // the run is refused before the store gets a context whose methods may fail
+	case err != nil: // a method of the context has failed, so the store must not get this context
 		return nil, false, err
 	case ended != nil && r.isLeftByCaller() && !cfg.idle:
 		return nil, false, callerLeft(ended)
@@ -184,7 +184,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		return nil, false, err
 	case r.cfg.refused != nil: // the run ends like a pending run that is cancelled
 		r.followInbox(false)
-		_ = r.Cancel(*r.cfg.refused) // Cancel fails only for a run at rest, and this run is not at rest
+		_ = r.Cancel(*r.cfg.refused) // cannot fail, since Cancel fails only for a run at rest
 		return r, false, nil
 	case !now: // the run stays pending
 		if mayEnd {
@@ -204,7 +204,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 }
 
 // The method `reserve` reserves the run's idempotency key and, under a Runner, the run's id. While the id is reserved, the Runner begins no other run
-// with this id. If the key has a run that the caller can join, reserve returns that run and reserves nothing.
+// with this id. If the caller can join an existing run with this key, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -221,7 +221,7 @@ func (r *Run) reserve() (other *Run, err error) {
 }
 
 // take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The bool reports whether the run
-// begins at once.
+// begins now; otherwise it stays pending.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
 	taken := false
@@ -257,8 +257,9 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	return from, now, nil
 }
 
-// checkPerformers returns an error if nodes of a plan lack something that they need, such as a step function. The plan is the run's, or the plan of a
-// graph into which a node expands. For such a graph in test mode, the argument `within` is the double of the node; otherwise it is nil.
+// checkPerformers returns an error if the nodes of the plan need a step function, a moderator or a kind that the run does not have. The plan is the
+// run's own plan, or the plan of a graph into which a node expands. In the second case, in test mode, `within` is the node's double; otherwise
+// `within` is nil.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -283,9 +284,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// The method `some` returns a text that names the first of the nodes. If deep is true and this node is a composite, the text instead names the first
-// node that the function `of` returns for the composite's plan. If that node is a composite, too, `some` continues inside it, as deep as possible. In
-// test mode deep is false, since the composite may be mocked.
+// The method `some` returns a text that names the first of the nodes. If `deep` is true and this node is a composite, the text names a node inside it
+// instead: the first that the function `of` returns for the plan inside. If that node is a composite, too, `some` continues inside that node, and so
+// on. In test mode `deep` is false, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -303,7 +304,7 @@ func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool
 	return text
 }
 
-// choosePlan replaces the plan by its part for the trigger, and in test mode by a plan with mocks.
+// choosePlan reduces the run's plan to the part for the trigger that has fired, if any. In test mode it then replaces the plan by a plan with mocks.
 func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
 		return err
@@ -317,8 +318,8 @@ func (r *Run) choosePlan() error {
 }
 
 // The method `warnings` returns the warnings about a plan, without the warnings about groups that [Shared] bounds. It adds warnings about options
-// whose durations seem to lack a unit. Except in test mode, in which the options of real runs are unknown, it also adds warnings about node fields
-// that have no effect because the run lacks an option.
+// whose durations seem to lack a unit, and about node fields that have no effect because the run lacks an option. In test mode it does not warn of
+// such fields, since a real run may have the option.
 func (c *config) warnings(p *Plan) []error {
 	warnings := slices.Clip(p.warnings)
 	if c.pool != nil && c.pool.groups != nil {
@@ -344,7 +345,7 @@ func (c *config) warnings(p *Plan) []error {
 	return warnings
 }
 
-// discard gives up a run that was reserved, or reserved and prepared, but will not begin.
+// discard gives up a reserved run that will not begin. The run may already be prepared.
 func (r *Run) discard() error {
 	if r.cfg.runner != nil {
 		r.cfg.runner.unreserve(r.ID())
@@ -360,8 +361,8 @@ func (r *Run) discard() error {
 }
 
 // The method `origin` returns the state from which a run without a store continues, or nil if the run starts from the beginning. For a run with a
-// store it also returns nil, but checks what does not depend on the store. It makes these checks before the run takes its lease. Acquire, which takes
-// the lease, creates a run that the store does not have, even if a later check refuses the run.
+// store, `origin` returns nil, and makes the checks that do not depend on the store. It makes them before Acquire takes the lease. Acquire creates a
+// run that the store does not have, and this run stays in the store even if a later check fails.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -401,7 +402,7 @@ func (r *Run) fromStore() (from *restoration, err error) {
 	return from, r.checkOrigin(from, given)
 }
 
-// checkOrigin checks the inputs of a run and, if the run starts from the beginning, its signals.
+// checkOrigin checks the inputs of a run. If the run starts from the beginning, checkOrigin also checks its early signals.
 func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	if from == nil {
 		if err := r.earlySignals(); err != nil {
@@ -411,8 +412,8 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	return r.plan.checkInputs(given, r.cfg.inputs)
 }
 
-// askCaller reports whether a context can end, and returns the cause if it has ended. It calls methods of the context, which are user code, so it
-// is not called under the run's lock.
+// askCaller reports whether a context can end. If the context has ended, askCaller returns the cause. The methods of the context are user code, so
+// the caller must not hold the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
@@ -426,8 +427,8 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// attend waits for the run on the goroutine of Execute. Meanwhile it does what followCaller does for other runs: when the caller's context ends, it
-// stops or leaves the run. The context's methods are user code. If one of them calls Goexit, attend also stops the run.
+// attend waits for the run on the goroutine of Execute. When the caller's context ends, attend stops or leaves the run; for runs without attend,
+// followCaller does this. The context's methods are user code. If one of them panics or calls Goexit, the context counts as ended.
 func (r *Run) attend() {
 	cause := callerGone
 	defer func() {
@@ -464,8 +465,8 @@ func (r *Run) endAttended(cause *stopCause) {
 	r.release(now)
 }
 
-// followCaller arranges that the run is stopped or left when the caller's context ends. The run stops following the context before the run ends.
-// followCaller and leaveCaller may call methods of the context, so neither runs under the run's lock.
+// followCaller makes sure that the run is stopped or left when the caller's context ends. When the run has concluded, leaveCaller stops
+// this. Both functions may call methods of the context, so the caller must not hold the run's lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()
@@ -513,7 +514,7 @@ func (r *Run) endFollow(f func(now int64)) {
 	}
 }
 
-// leaveCaller stops following the caller's context. If the context has ended, callerEnded is about to run.
+// leaveCaller stops following the caller's context. If the context has already ended, callerEnded calls endFollow instead.
 func (r *Run) leaveCaller(unfollow func() bool) {
 	left := true // stays true if unfollow panics or calls Goexit
 	defer func() {
@@ -521,7 +522,7 @@ func (r *Run) leaveCaller(unfollow func() bool) {
 			r.endFollow(func(int64) {})
 		}
 	}()
-	_ = contain(func() error { // a panic cannot affect a run that has ended
+	_ = contain(func() error { // the run has ended, so a panic has no effect on it
 		left = unfollow()
 		return nil
 	})

@@ -17,18 +17,19 @@ import (
 // maxExpansions bounds the nesting of expanded nodes.
 const maxExpansions = 32
 
-// Expand returns an error that a step returns to make its node a sub-graph. As with Node.Sub, a nested run performs the graph, and the node gets the
-// result of this run. The graph gets the given root inputs, and not the node's own parameters. Only a step, or an item of a map of steps, can expand;
-// from a Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes, Memo, Retry and
-// Fallback apply to the result of the nested run. Each of Timeout and OverallTimeout bounds the time of the step plus the time of the nested run.
+// Expand turns a node into a sub-graph: the step of the node returns the result of Expand as its error. As with Node.Sub, a nested run performs the
+// graph, and the node gets the result of this run. The graph gets the given root inputs, not the node's own parameters. Only a step, or an item of
+// a map of steps, can expand; for a Test, a Fallback or the end node, the result of Expand is an ordinary error. OutputSchema, moderation, Routes,
+// Memo, Retry and Fallback apply to the result of the nested run. Timeout and OverallTimeout bound the step and the nested run together.
 //
-// Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before
-// the nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph with the
-// same [Plan.Hash].
+// Snapshots and stores contain the argument `state`, as with [Suspend], but not the graph. If a run continues from a snapshot or store and the nested
+// run has not ended, kahn calls the step again, in the same attempt. The step gets the state from [Step.SavedState], and must return a graph with the
+// same [Plan.Hash]; only in a redrive may the graph differ. See docs/composites.md.
 //
-// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or
-// lacks a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It
-// fails with [CauseSubrun] inside 32 other expanded nodes, or if a repeated call of the step returns something else ([ErrGraphChanged]).
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]) or clashes with the graphs around it. The
+// cause is the same if a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind])
+// is missing. The node fails with [CauseSubrun] if 32 expanded nodes enclose it, or if a repeated call of the step returns anything but that graph
+// ([ErrGraphChanged]).
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }
@@ -49,21 +50,21 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the enclosing nodes
 
-	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` contains the nodes inside, as in the
-	// snapshot, with the nested runs that continue them. The field `answers` is the number of signals that these nodes had received when `held` was
-	// computed.
+	// The following fields are set for a node that was expanded in an earlier life of the run. The field `held` has the nodes inside as the snapshot
+	// describes them, and the nested runs that continue them. The field `answers` is the number of signals that these nodes had received when `held`
+	// was computed.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
 }
 
-// outdated reports whether a node inside has received a signal since the expansion was computed.
+// outdated reports whether a node inside has received a signal since `held` was computed.
 func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// The method `expansion` concludes an attempt whose step has returned a graph. It calls user code. If it refuses the graph, it returns the
-// conclusion `failed` with the error.
+// The method `expansion` concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, it returns
+// the conclusion `failed`, with the reason as its error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -103,7 +104,7 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 			return refuse(CauseSubrun, err)
 		}
 	}
-	// If the node is being stopped, amend drops the expansion. Then the attempt fails as follows, and the node is not retried.
+	// If the node is being stopped, amend drops the expansion. Then the attempt fails with this cause and this error, and is not retried.
 	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause
 	failed.err, failed.expand = e, x
 	return failed
@@ -142,13 +143,13 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan into which a node expands. Their texts name the node as if the graph were its Sub, so all items
-// of a map and all iterations of a loop have the same warnings.
+// warningsInside returns the warnings about the plan into which a node expands. The texts name the node as if the graph were its Sub, without the
+// number of an item or an iteration. So all items of a map and all iterations of a loop have the same warnings.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := slices.Clone(r.cfg.warnings(p))
 	for i := range warnings {
 		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
-			if c.items == nil { // the run of a map's items has no graph
+			if c.items == nil { // leaves out the run of a map's items, in which the node is an item
 				warnings[i] = fmt.Errorf("in %s: %w", quoteID(c.plan.names[ref]), warnings[i])
 			}
 			if c.outer == nil {
@@ -160,7 +161,7 @@ func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 }
 
 // warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, without duplicates. The caller holds the
-// run's lock. The texts of the warnings are fixed, so no user code renders them.
+// run's lock. Calling Error runs no user code here, since each text was rendered when the warning was made.
 func (r *Run) warnOfExpansion(warnings []error) {
 	for _, warning := range warnings {
 		x := r.outermost().remark()
@@ -174,7 +175,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 	}
 }
 
-// The method `within` returns a node whose id looks like the path of a node inside the node named id.
+// The method `within` looks for a node of p whose id begins with `id` and a slash. Such an id could be taken for the path of a node inside `id`.
 func (p *Plan) within(id string) (other string, ok bool) {
 	i, _ := slices.BinarySearch(p.slashed, id+"/")
 	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
@@ -183,8 +184,8 @@ func (p *Plan) within(id string) (other string, ok bool) {
 	return "", false
 }
 
-// The method `declaring` looks at this run and at the runs around it. It returns the innermost of them whose graph declares the group, or nil if
-// there is none.
+// The method `declaring` looks at this run and at the runs around it. It returns the innermost run whose graph declares the group, or nil if no
+// graph declares the group.
 func (r *Run) declaring(group string) *Run {
 	for ; r != nil; r = r.outer {
 		if r.plan.declaresGroup(group) {
@@ -219,8 +220,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous graph. If a redrive runs nodes inside again, redoExpansion removes these nodes from
-// `kept`. If the step returns a different graph in a redrive, redoExpansion returns true, and the nested run performs this graph from its beginning.
+// redoExpansion compares the returned graph with the previous graph. If they differ, redoExpansion returns an error; but in a redrive it returns
+// true, and the nested run performs the new graph from its beginning. If a redrive repeats nodes inside, redoExpansion removes them from `kept`.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -248,8 +249,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// The method `again` checks the result of an attempt whose step was called once more, to return the graph of an earlier life. If the step has
-// returned no graph, and the node has neither failed nor been cancelled, the result becomes a failure.
+// The method `again` checks the result of an attempt whose step was called once more to return its graph. If the step has returned no graph, the
+// result becomes a failure, unless the attempt has failed or was cancelled.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -284,7 +285,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.durable.takeBackMore(&e.back)
 	}
 	if e.held == nil {
-		if x.kept != nil { // a redrive begins the nodes inside again, so the kept waits are dropped
+		if x.kept != nil { // a redrive begins the nested run again, so the waits of the earlier life are dropped
 			r.waiters().drop(place{r, ref})
 			r.dropKept(x)
 		}
@@ -317,7 +318,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	// If a timeout stopped the nodes inside in the earlier life, it decides the outcome of the expanded node, even if the nodes inside still complete.
+	// If a timeout stopped the nodes inside in the earlier life, the attempt of the expanded node times out, even if the nodes inside still complete.
 	if h.within.TimedOut != timeoutNone {
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
@@ -343,14 +344,14 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// The method `regains` reports whether the step of a node that has ended must be called again to return its graph. It must be called if the node was
-// expanded in an earlier life, this life does not know the graph yet, and nodes inside may have to be undone.
+// The method `regains` reports whether kahn must call the step of an ended node again to get the node's graph. This is so if the node was expanded in
+// an earlier life, this life does not know the graph yet, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
 }
 
-// mayUndo reports whether there is a node inside that has begun, and whose undoing has not ended.
+// mayUndo reports whether a node inside has begun, and its undoing has not ended.
 func (in *insideState) mayUndo() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Attempts > 0 && (n.Undo == nil || n.Undo.Status == CompensationRunning) || n.Inside != nil && n.Inside.mayUndo()
@@ -371,8 +372,8 @@ func (in *insideState) isUnfinished() bool {
 	})
 }
 
-// regain calls the step of a node again, so that it returns the graph of an earlier life, and restores the nested run. It calls user code; the
-// caller does not hold the run's lock.
+// regain calls the step of an ended node again to get the graph of an earlier life, and restores the nested run. It calls user code, so the caller
+// must not hold the run's lock.
 func (u *undo) regain(step *Step) error {
 	r := u.run
 	do := r.plan.node(u.ref).Do
@@ -433,7 +434,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	return nil
 }
 
-// The method `end` aborts the nodes inside that have not ended, at every depth, since the enclosing run was stopped.
+// The method `end` marks the nodes inside that have not ended, at every depth, as aborted, since the node around them has ended.
 func (in *insideState) end() {
 	in.Due = time.Time{}
 	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
@@ -451,7 +452,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds the items of a map that have not begun, as ended items with the given facts.
+// addItems adds each item of a map that has not begun, as an ended item with the given facts.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {
@@ -464,8 +465,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again so that the nodes could be
-// undone, the returned nodes also show which of them have been undone since.
+// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again to undo these
+// nodes, the result also shows which nodes have been undone since.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -475,7 +476,7 @@ func (x *extra) keptNodes() []nodeState {
 	return nodes
 }
 
-// addUndos adds to the nodes of a snapshot, and to the nodes inside them, the progress of their undoing.
+// addUndos enters the progress of each node's undoing into the nodes of a snapshot, and into the nodes inside them.
 func (r *Run) addUndos(nodes []nodeState) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -564,9 +565,9 @@ func (r *Run) keeps(ref machine.Ref) bool {
 // errNotKept means that the graph of an expanded node became known during the search for a signal's node.
 var errNotKept = errors.New("not kept")
 
-// answerKept stores a signal for a waiting node inside an expanded node. The graph of the expanded node is not known yet. The caller holds the run's
-// lock. If there is no such waiting node, answerKept returns the result of the function `unknown`. But if more graphs have become known than the
-// caller has seen, it returns errNotKept, since the waiting node may be in one of the new graphs.
+// answerKept stores a signal for a waiting node inside an expanded node whose graph is not known yet. The caller holds the run's lock. If there is no
+// such waiting node, answerKept returns the result of the function `unknown`. But if more than `seen` graphs have become known, answerKept returns
+// errNotKept, since the waiting node may be in one of the new graphs.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)
@@ -610,7 +611,7 @@ func (in *insideState) undoing() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
-// The method `undone` returns the progress of undoing the nodes inside, from the state of a composite in a snapshot.
+// The method `undone` returns how far the undoing of the nodes inside a composite has come, from the composite's state in a snapshot.
 func (in *insideState) undone() (c Compensation) {
 	if in.undoing() {
 		return CompensationRunning

@@ -11,36 +11,36 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Gate configures a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's output.
-// The value also selects branches, like the value of a condition. The words "approve" and "approved" also mean true; "reject" and "rejected" also
-// mean false. [Plan.Hash] covers all fields of a Gate except Check and Schema.
+// Gate configures a gate: a node of [KindGate] without code of its own. A signal from outside completes the gate, and the value of the signal is
+// the gate's output. This value also selects branches, like the value of a condition. The words "approve" and "approved" also mean true; "reject"
+// and "rejected" also mean false. [Plan.Hash] covers all fields of a Gate except Check and Schema.
 //
-// A gate with choices accepts only these as answers. The choices are the field Choices or, if that is empty, the labels of the gate's out-edges. If
-// one of them is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected",
-// "reject", "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a
-// [*ChoiceError] and continues to wait. If no edge has the answer as its label, no branch is taken. A gate with an edge labelled "default", or with
-// neither Choices nor labelled edges, accepts any answer.
+// If a gate has choices, it accepts no other answer. The choices are the field Choices or, if it is empty, the labels of the gate's out-edges. If a
+// choice is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected", "reject",
+// "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a [*ChoiceError] and
+// continues to wait. If an answer is a choice but matches the label of no edge, [NoMatch] applies: by default, no branch is taken. A gate with an
+// edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
-// While a node waits, it holds neither a slot nor a goroutine. [Execute] performs everything that does not depend on the node, and then returns a
+// A gate that waits holds neither a slot nor a goroutine. [Execute] performs the nodes that can still start, see [SuspendMode]. Then it returns a
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] of [Start] stays in memory and waits for [Run.Signal].
 type Gate struct {
-	// Timeout is the longest time that the gate waits. The gate uses the wall clock, so time also passes while the run is not in memory. Zero
+	// Timeout is the longest time that the gate waits. It is measured by the wall clock, so it also passes while the run is not in memory. Zero
 	// means forever. Compile refuses a Timeout above 0 and below 1 µs, since the author probably forgot the unit.
 	Timeout time.Duration
 	// OnTimeout selects what happens when Timeout has passed. Default: [GateFail]. [GateLabel] needs a Timeout.
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. If Check returns an error, the gate
+	// Check judges an answer. If the gate has choices, Check is called only for answers that are choices. If Check returns an error, the gate
 	// refuses the answer and continues to wait. The sender of the signal then gets an error that matches [ErrChoice] and unwraps to Check's error.
-	// Check is called without a lock, on the goroutine that calls Signal, Resume or Execute. For a signal posted to a store, it is called on a
+	// Check is called without a lock, on the goroutine that calls Signal, Resume or Execute. For a signal posted to a store, Check is called on a
 	// goroutine of the run. Check must not change the answer. Several goroutines may call Check at once. [Plan.Hash] does not cover Check. Default:
 	// none.
 	Check func(answer any) error `json:"-"`
 	// Schema describes an answer. It is a [Contract], or data from which the graph's field Schemas compiles a Contract. The inspector's page shows
 	// the schema as a form. If an answer violates the Contract, the gate refuses the answer with a [*ContractError], as if Check had returned this
-	// error. Check is called only for an answer that conforms to the schema. If Compile cannot compile the schema, its error matches [ErrNoSchemas]
-	// or [ErrBadSchema]. [Plan.Hash] does not cover Schema. Default: none.
+	// error. Check is called only for an answer that conforms to the schema. Compile returns an error that matches [ErrNoSchemas] or [ErrBadSchema]
+	// if it cannot compile the schema. [Plan.Hash] does not cover Schema. Default: none.
 	Schema any `json:"-"`
 }
 
@@ -69,17 +69,18 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is the value of a signal together with who decided, and why. Pass a Decision to [Run.Signal] instead of the plain value. The field Value
-// selects the branches. The gate's dependents, or the step that waited for the signal, receive only Value. [NodeResult], [View.Decision] and the
-// event node.signalled contain the whole Decision.
+// Decision contains the value of a signal, and says who decided and why. Pass a Decision to [Run.Signal] instead of the plain value. The field Value
+// selects the branches. The gate's dependents, or the step that waited for the signal, receive only Value. The [NodeResult] and the event
+// node.signalled contain the whole Decision, and [View.Decision] returns it.
 type Decision struct {
 	Value any
 	// Actor is the name of the person or program that decided.
 	Actor string
 	// Comment is the actor's comment.
 	Comment string
-	// ID identifies the signal among the signals for the same name, so that a sender may repeat it: see [Run.Signal]. The values of signals with
-	// the same ID are compared by their JSON form, so it must be possible to encode Value as JSON. If ID is empty, each signal is a new one.
+	// ID identifies the signal, so that a sender may repeat the signal: see [Run.Signal]. A signal repeats an earlier signal if both have the same
+	// ID and were sent to the same name. kahn then compares their values as JSON, so it must be possible to encode Value as JSON. If ID is empty,
+	// the signal repeats no other signal.
 	ID string
 }
 
@@ -102,19 +103,18 @@ func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
-// ErrChoice is matched by the error of a signal that a gate refuses. The error is a [*ChoiceError] if the answer is not one of the gate's choices. If
-// the Schema of the gate refuses the answer, the error unwraps to a [*ContractError]. If Check refuses the answer, the error unwraps to the error of
-// Check.
+// ErrChoice is matched by the error for a signal that a gate refuses. The error is a [*ChoiceError] if the answer is not one of the gate's choices.
+// If the answer violates the gate's Schema, the error unwraps to a [*ContractError]. If Check refuses the answer, the error unwraps to Check's error.
 var ErrChoice = errors.New("no such choice")
 
 // ChoiceError reports an answer that is not one of the choices of a gate. It matches [ErrChoice].
 type ChoiceError struct {
 	// Node is the path of the gate.
 	Node string
-	// Answer is the label of the answer or, if the answer has no label, its text, shortened to about a kilobyte.
+	// Answer contains the labels of the answer. If the answer has no label, Answer is its text. Answer is shortened to about a kilobyte.
 	Answer string
-	// Choices are the choices of the gate: the declared choices or, if there are none, the labels of its edges in the order of declaration. After
-	// these come the words that the gate also accepts, such as "no" if "rejected" is a choice: see [Gate].
+	// Choices are the choices of the gate: the declared choices or, if there are none, the labels of its out-edges in the order of declaration.
+	// Further words that the gate accepts follow, for example "no" if "rejected" is a choice: see [Gate].
 	Choices []string
 
 	null bool   // whether the answer was null; false for the text "null"
@@ -137,9 +137,9 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// The method `choices` returns the answers that a gate accepts or a condition may give. These are the declared choices or, if there are none, the
-// labels of the node's out-edges. After these come the words that withAliases adds. If the list is nil, any answer is a choice. If no edge has the
-// answer as its label, no branch is taken.
+// The method `choices` returns the answers that a gate accepts, or that a condition may give. These are the declared choices or, if there are none,
+// the labels of the node's out-edges, followed by the words that withAliases adds. It returns nil if any answer is a choice: if an edge has the label
+// "default", or if the node has neither declared choices nor labelled edges.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges from p, but the labels of those edges are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -170,10 +170,10 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels the words that mean the same as one of them. One class of words means true, and the other class means false. If each
-// label is in one of the two classes, withAliases adds the words of both classes, since an author who writes "approved" expects that "rejected" may
-// be answered. A label in neither class may be a misspelling of the opposite word, so in that case the opposite words are not added. If a gate
-// answers "timeout" when its Timeout has passed, withAliases ignores this label.
+// withAliases returns labels, followed by all words that mean the same as one of the labels. One class of words means true, and the other class
+// means false. If every label is in one of the two classes, the words of both classes follow, since an author who writes "approved" expects that
+// "rejected" may be answered. If a label is in neither class, the opposite words do not follow, since this label may be a misspelling of one of
+// them. For a gate with GateLabel, withAliases ignores the label "timeout".
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -208,7 +208,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer has labels and all of them are in the list `choices`. This list contains the aliases too.
+// isChoice reports whether an answer has labels and all of them are in the list `choices`. The list includes the aliases.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -239,9 +239,9 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 // Unwrap returns the [*ContractError], or the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// The method `refuse` returns an error if the answer is not a choice of the gate, or if the gate's Schema or Check refuses the answer. The error
-// matches [ErrChoice] and contains the gate's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock.
-// If the answer's BranchLabels panics, refuse does not check the choices, since the panic fails the gate later. If the contract or Check panics,
+// The method `refuse` returns an error if the answer is not a choice of the node, or if the Schema or Check of a gate refuses the answer. The error
+// matches [ErrChoice] and contains the node's path. The answer, the contract and Check are user code, so the caller must not hold the run's lock.
+// If the answer's BranchLabels panics, refuse does not check the choices, since the panic fails the node later. If the contract or Check panics,
 // refuse returns an error.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
@@ -263,7 +263,7 @@ func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	return nil
 }
 
-// refuseChoice returns a [*ChoiceError] if the answer is not one of the choices.
+// refuseChoice returns a [*ChoiceError] if the answer is not one of the node's choices.
 func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	choices := p.choices(ref)
 	if choices == nil {
@@ -280,13 +280,13 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports labels of edges that match none of the declared choices. It also reports gates that answer "timeout" and have labelled edges, but
-// neither an edge with this label nor a default edge. It reads the graph before the nodes are numbered.
+// checkChoices reports labels of edges that match none of the declared choices. It also reports a gate with GateLabel and labelled edges if none of
+// these edges is labelled "timeout" or "default". checkChoices reads the graph before the nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
 	}
-	labels := map[int32][]string{} // for each gate that answers with a label on timeout: the labels of its edges
+	labels := map[int32][]string{} // for each gate with GateLabel: the labels of its out-edges
 	seen := map[branchLabel]bool{}
 	c.eachLabel(func(_ int, from int32, label string) {
 		if at := (branchLabel{from, label}); answersInTime(c.g.nodes[from]) && !seen[at] {
@@ -371,7 +371,7 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 	}
 }
 
-// badChoices returns what is wrong with a list of choices, or "".
+// badChoices returns what is wrong with a list of choices, or "" if the list is correct.
 func badChoices(choices []string) string {
 	seen := make(map[string]bool, len(choices))
 	for _, choice := range choices {
@@ -395,7 +395,7 @@ type SuspendMode uint8
 // The values of SuspendMode.
 const (
 	suspendDefault SuspendMode = iota
-	SuspendDrain               // everything that does not depend on the suspended node is performed
+	SuspendDrain               // all nodes that do not depend on the suspended node may start
 	SuspendStop                // each node that has started may finish, with its retries; no other node starts
 
 	suspendModeCount
@@ -420,33 +420,34 @@ func (m SuspendMode) apply(c *config) error {
 	return nil
 }
 
-// Suspend returns an error that a step returns to make its node wait for a signal. When the signal arrives, the step is called again from its
-// beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns the argument state. The attempt keeps its
+// Suspend returns an error. If a step returns this error, the step's node waits for a signal. When the signal arrives, the step is called again from
+// its beginning. In that call, [Step.Resumed] returns the signal's value and [Step.SavedState] returns the argument state. The attempt keeps its
 // number, but its Timeout begins again.
 //
 // The argument token is the name of the signal; if it is empty, the name is the node's id. The name must not be the id of another node, or the name
-// of another node's wait; otherwise the step fails with an error that matches [ErrDuplicateGate]. The argument info is for the person or program
+// of another node's wait; otherwise the node fails with an error that matches [ErrDuplicateGate]. The argument info is for the person or program
 // that answers. Snapshots contain info and state.
 //
-// If the end node returns Suspend, it fails. If a stop of the node was already requested, the node stops instead of waiting.
+// If the step of the end node returns this error, the end node fails. If a stop of the node was already requested, the node stops instead of waiting.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
 
-// SuspendUntil returns an error that a step returns to make its node sleep until t. Then the step is called again from its beginning, in the same
-// attempt. In that call, [Step.SavedState] returns the argument state, and [Step.Resumed] reports that there was no signal. While it sleeps, the
-// node is [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow] wakes it. After
-// the sleep, Timeout begins again. The process may end during the sleep. If the run is then continued from its snapshot or store, the node wakes at
-// the same time t. Under [Runner.Serve], a run whose nodes only sleep does not count towards MaxRuns for long: see RestAfter of [Service]. If t has
-// passed, the step is called again at once.
+// SuspendUntil returns an error. If a step returns this error, the step's node sleeps until t. Then the step is called again from its beginning, in
+// the same attempt. In that call, [Step.SavedState] returns the argument state, and [Step.Resumed] reports that there was no signal. While it
+// sleeps, the node is [Retrying], as in a backoff: it holds no slot, OverallTimeout continues, [Execute] waits for the node, and [Run.RetryNow]
+// wakes it. After the sleep, Timeout begins again. The process may end during the sleep. If the run is then continued from its snapshot or store,
+// the node wakes at the same time t. Under [Runner.Serve], a run whose nodes only sleep does not count towards MaxRuns for long: see RestAfter of
+// [Service]. If t has already passed, the step is called again at once.
 //
-// If the end node returns SuspendUntil, it fails. If a stop of the node was already requested, the node stops instead of sleeping.
+// If the step of the end node returns this error, the end node fails. If a stop of the node was already requested, the node stops instead of
+// sleeping.
 func SuspendUntil(t time.Time, state any) error {
 	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }
 
 // SuspendFor is [Suspend] with a deadline. If no signal has arrived by the deadline, the step is called again; [Step.Resumed] reports whether
-// there was a signal. A signal that arrives after the deadline is refused. The zero deadline means never.
+// there was a signal. A signal that arrives after the deadline is refused. A zero deadline means that there is no deadline.
 func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }
@@ -461,7 +462,7 @@ func expressible(t time.Time) time.Time {
 		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	case u.Year() < 1:
 		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
-	case t.Year() > 9999 || t.Year() < 1: // this is the year of the local time; the UTC year is in the range, so u is returned
+	case t.Year() > 9999 || t.Year() < 1: // the local year is out of range, but the UTC year is in range
 		return u
 	}
 	return t
@@ -487,10 +488,10 @@ func (e *suspendError) Error() string {
 	return "suspended, waiting for " + quoteID(e.token)
 }
 
-// Wait describes the wait of a node for a signal, or for the end of a run.
+// Wait describes the wait of a node for a signal, or for the end of another run.
 type Wait struct {
 	Node string
-	// Token is the name by which Run.Signal finds the node, besides the node's id.
+	// Token is a name of the node: Run.Signal accepts the Token, and also the path of the node.
 	Token string
 	// Info is the info that the step passed to Suspend. If Run is set, Info is a text that names the run.
 	Info any
@@ -498,8 +499,8 @@ type Wait struct {
 	Since time.Time
 	// Deadline is the time when the wait ends without a signal; zero means never.
 	Deadline time.Time
-	// Run is the id of the run for whose end the node waits, see AwaitRun; "" if the node waits for a signal.
+	// Run is the id of the run whose end the node awaits, see AwaitRun; "" if the node waits for a signal.
 	Run string
-	// Choices are the answers that a gate accepts, as in [Why]. It is nil if the gate accepts any answer, and for other nodes.
+	// Choices are the answers that a gate accepts, as in [Why]. Choices is nil if the gate accepts any answer, or if the node is not a gate.
 	Choices []string
 }

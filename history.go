@@ -14,22 +14,23 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// History learns from runs how long their nodes take. In a later run of the same workflow it uses these durations to start the ready node with
-// the longest remaining path first. In a run with a limit on concurrency, a History helps as much as exact [Node.Estimate] values. Without a limit it
-// changes only what [Run.Forecast] and [Run.Estimate] return. A History is an option, or the field Learn of a [Runner]. Any number of runs and
-// goroutines may share it. The zero value is an empty History. A History encodes as JSON.
+// History learns from runs how long their nodes take. A later run of the same workflow uses these durations: of the ready nodes with equal priority,
+// it starts the node with the longest remaining path first. If the run has a limit on concurrency, a History helps as much as exact [Node.Estimate]
+// values. Without a limit, the History changes only what [Run.Forecast] and [Run.Estimate] return. A History is an option, or the field Learn of a
+// [Runner]. Any number of runs and goroutines may share a History. The zero value is an empty History. A History encodes as JSON.
 //
 // A History distinguishes workflows by Graph.Name. For the path of each node it stores an exponentially weighted mean, in which the last duration
-// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path, the estimate is the mean of the
-// node's Kind in the workflow. If the Kind is also unknown, the estimate is the mean of all nodes. An estimate that the graph declares, as
-// Node.Estimate or Map.Estimate, takes precedence. In a run with the option [Estimates] the History learns, but its estimates are not used.
+// has the weight 1/4. All items of a map share one path, and a node in a loop has the same path in every iteration. For an unknown path, the
+// estimate is the mean of the node's Kind in the workflow. If the Kind is also unknown, the estimate is the mean of all nodes. An estimate that the
+// graph declares, as Node.Estimate or Map.Estimate, takes precedence. In a run with the option [Estimates], the History learns, but its estimates
+// apply only inside composites.
 //
-// When a run ends, the History learns the durations of the last attempts of the run's completed nodes. A run always uses the estimates that the
-// History had when the run started, even after another process has continued the run. See docs/engine.md.
+// When a run ends, the History learns how long the last attempt of each completed node took; docs/engine.md lists the exceptions. A run always uses
+// the estimates that the History had when the run started, even after another process has continued the run.
 type History struct {
-	// Limit is the largest number of paths in the History, of all workflows together. When there are more paths than Limit, the History forgets the
+	// Limit is the maximum number of paths that the History keeps, over all workflows. When there are more paths than Limit, the History forgets the
 	// workflow that was updated least recently. If a single workflow has more paths than Limit, the History keeps the paths that it learned first.
-	// Zero means 100,000. Limit must not be changed once the History is in use. It is not part of the JSON.
+	// Zero means 100,000. Limit must not be changed once the History is in use. The JSON does not contain Limit.
 	Limit int
 
 	mu        sync.Mutex // guards the fields below; never locked while a run's lock is held
@@ -291,11 +292,11 @@ func (r *Run) schedule() *machine.Schedule {
 // The type `learning` connects a run to its History.
 type learning struct {
 	known   *estimates  // the estimates that the run uses; nil if it uses none
-	lessons []lesson    // durations from ended runs that the History has not learned yet
+	lessons []lesson    // the durations that the History must still learn
 	news    atomic.Bool // whether there are lessons; written under the run's lock
 }
 
-// A lesson is the duration of a node that the History has not learned yet.
+// A lesson is a duration that the History must still learn: how long a node of a run took.
 type lesson struct {
 	run  *Run
 	ref  machine.Ref
@@ -324,12 +325,12 @@ func (r *Run) noteLessons() {
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
 		root.learning.news.Store(true)
-		root.timers++ // makes Wait return only after the History has learned
+		root.timers++ // so that Wait returns only after the History has learned
 	}
 }
 
-// The method `teach` passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's
-// lock while it waits for the lock of the History, which other runs also use.
+// The method `teach` passes the durations that noteLessons has recorded to the run's History. r must be an outermost run. The caller does not hold
+// the run's lock. teach releases this lock before it takes the lock of the History, which other runs also use.
 //
 //go:noinline
 func (r *Run) teach() {

@@ -18,14 +18,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic fields.
+// inbox holds the requests that were posted to the store for the run. The run's lock guards all fields except the atomic fields.
 //
 // To take a request means to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no request is
 // waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in which the
 // request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time are taken
 // before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called under the run's
-// lock. Stops of a continued run are taken in the critical section in which the run begins: if a stop were taken before that, the run's cleanup
-// nodes would not run. A run that is cancelled before it has ever begun ends at once.
+// lock. Requests that cancel a continued run, or a node of it, are taken in the critical section in which the run begins: if they were taken
+// earlier, the run's cleanup nodes would not run. If a run has never begun and is cancelled, it ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause. The key or the blob that the value needs may
 // arrive in the meantime. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
@@ -35,8 +35,8 @@ type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded but not yet taken
 	loaded  uint64                // the number of the last request loaded
-	taken   uint64                // the number of the last request whose answer was put into an outbox
-	taking  bool                  // whether a goroutine takes requests or is about to; then no second goroutine starts
+	taken   uint64                // the number of the last request whose answer was put into the outbox
+	taking  bool                  // whether a goroutine takes requests, or will soon; if so, no second goroutine starts
 	idle    chan struct{}         // closed when the first goroutine that takes requests ends
 	more    atomic.Bool           // whether the store may have more requests
 	open    atomic.Bool           // whether the run is prepared, so that its lock may be taken
@@ -79,8 +79,8 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// The method `load` returns the requests that come after the request with the given number, at most store.MaxPage of them. The caller does not hold
-// the run's lock.
+// The method `load` returns at most store.MaxPage requests: the first ones after the request with the given number. The caller does not hold the
+// run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -127,8 +127,9 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// The method `end` adds the answers that the store has not received yet to c, the commit that ends the run. A store accepts answers only in the order
-// of the requests. So `end` also refuses each earlier request that could not be read. Once the run has ended, the store refuses all waiting requests.
+// The method `end` is called for the commit that ends the run. It adds all answers that the store has not received yet to the commit. A store accepts
+// answers only in the order of the requests. So `end` also refuses each earlier request that could not be read. Once the run has ended, the store
+// refuses all waiting requests.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -139,7 +140,7 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable returns the error of a run that comes to rest with requests that it could not read, or nil if there are none.
+// unreadable returns the error of a run that comes to rest although it could not read some requests. It returns nil if the run has read all requests.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -174,8 +175,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a prepared run. If the argument is true, the run begins at once, and followInbox waits until the
-// requests that have already arrived are taken.
+// followInbox begins to take the requests of a prepared run. If the argument is true, the run begins as soon as followInbox returns. So followInbox
+// first waits until all requests that have already arrived are taken.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -274,9 +275,9 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first waiting request is taken before the run begins. In a continued run only a signal is taken that early. In a
-// run that has never begun, every request except the cancel of a node is taken that early. If a cancel of the run follows, even the cancel of a node
-// is taken that early, since the run then ends without having begun.
+// startsPending reports whether the first waiting request is taken before the run begins. In a continued run, this applies only to a signal. In a
+// run that has never begun, it applies to every request except the cancel of a node. If a cancel of the run is waiting too, it also applies to the
+// cancel of a node, since the run then ends and never begins.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -290,8 +291,9 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. After a refusal the run stays due, so a later call
-// takes the next redrive. If restoreAsked redrives the run, it also refuses the redrives that directly follow this request.
+// restoreAsked redrives an ended run as the first waiting request demands. Then it refuses the redrives that directly follow this request. If the
+// run cannot be redriven as demanded, restoreAsked refuses the request and returns an error. The run stays due, so a later call takes the next
+// redrive. If this process cannot judge the request, restoreAsked returns an error, and the request stays in the store.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -355,8 +357,8 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops is called when the run begins. It takes the waiting requests that stop something or report the end of an awaited run, up to the first
-// request of another kind. It starts a goroutine that takes that request and the later ones. The caller holds the run's lock.
+// takeStops is called when the run begins. It takes the waiting requests that cancel the run or a node, or that report the end of an awaited run.
+// When it meets a request of another kind, it starts a goroutine that takes this request and the later ones. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -372,7 +374,7 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad loads the requests again after a pause, because the store has failed. If every load fails, the loads end when the run loses its
+// repeatLoad loads the requests again after a pause, because the store has failed. If the store keeps failing, the loads end when the run loses its
 // lease. The caller holds the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
@@ -409,9 +411,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. The node
-// may be in a graph that is not known yet. Then the run asks the store about the awaited run again when the node is restored: see awaitAgain. The
-// caller holds the run's lock.
+// performEnded delivers the end of another run to the node that the request names. It refuses the request if this node does not await the run that
+// has ended. It also refuses the request if the node is in a graph that is not known yet. In this case, the run asks the store about the awaited run
+// again when the node is restored: see awaitAgain. The caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -442,9 +444,9 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// The method `await` adds an Await of the node to c, the commit that contains the node's record. The store then reports to the node when the
-// awaited run ends. If the node no longer awaits a run, the Await has no Run. If the node awaits the same run as before, or still awaits no run,
-// await adds nothing.
+// The method `await` adds an Await of the node to c, the commit that contains the node's record. When the awaited run ends, the store posts a
+// request that reports the end to the node. If the node no longer awaits a run, the Await has no Run. If the node awaits the same run as before, or
+// still awaits no run, await adds nothing.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -463,8 +465,8 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits withdraws all awaits if the commit ends this run, and otherwise does nothing. For each node that awaits another run, it adds an
-// Await without a Run to the commit.
+// withdrawAwaits withdraws all awaits if the commit ends this run: for each node that awaits another run, it adds an Await without a Run to the
+// commit. Otherwise it does nothing.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
@@ -496,7 +498,7 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no effect and
+// performSignal delivers a signal. If the node accepts answers but the value cannot be decoded or encoded now, performSignal has no effect and
 // returns false.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
@@ -557,8 +559,8 @@ func (r *Run) takeAside() {
 	}
 }
 
-// The method `reply` answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received. If
-// the request took effect, it was answered then, and reply does nothing.
+// The method `reply` answers a request without effect: the run has refused the request, or the request repeats a signal that the run already
+// received. A request with an effect was answered when it took effect, so reply does nothing for it.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
@@ -593,10 +595,10 @@ func (d *durable) answerRequest(number uint64, err error) {
 // PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store the
 // request with the method Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. The argument
 // `gate` is the path or the token of the node. The value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the
-// run. If the Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
+// run. If the Decision has no ID, PrepareSignal makes a unique ID. A program that sets the ID may prepare and post the same request again.
 //
-// The run refuses such a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request stays
-// in the store, see [ErrUndecoded].
+// If the run cannot decode the value, the request stays in the store, see [ErrUndecoded]. But if the node accepts no answer at all, the run refuses
+// the request.
 //
 // The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run or a
 // node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
@@ -620,17 +622,17 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 }
 
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the method Post of a [store.Inbox],
-// even without the graph. A process that has the graph begins the redrive by the rules of [Redrive]. It does so under [Runner.Serve], or in
-// [Execute] with the run's [RunID]. The redrive begins at the nodes with the given paths. If there are none, it begins at all nodes that failed,
+// even without the graph. A process that has the graph begins the redrive by the rules of [Redrive], when it serves the run ([Runner.Serve]) or calls
+// [Execute] with the run's [RunID]. The redrive begins at the nodes with the given paths. If no path is given, it begins at all nodes that failed,
 // were aborted or were cancelled. The argument `by` says who requests the redrive, and why. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// The method FindRequest of the Inbox returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures,
-// see [ErrHandlers]. The refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request
-// again. Errors match [ErrBadValue] or [ErrBadOption].
+// The method FindRequest of the Inbox returns the outcome. For example, the run refuses the redrive if a path names no node, or if nodes have handled
+// failures, see [ErrHandlers]. The refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the
+// request again. The error of PrepareRedrive matches [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
 	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {
@@ -656,7 +658,7 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 type wake struct{ due.Entry }
 
 // afterAsStored calls the method `after` for an alarm that the next life of the run also needs: the end of a backoff, the end of a pause, or a
-// deadline. The store records when the first such alarm is due.
+// deadline. The store records when the earliest of these alarms is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {
@@ -680,7 +682,7 @@ func (d *durable) wakeAt(root *Run) time.Time {
 	return root.timeAt(d.alarms.Due()).UTC().Round(0)
 }
 
-// hasWork reports whether the run, or a run nested in it, does more than wait for signals, backoffs and pauses.
+// hasWork reports whether the run, or a run nested in it, has more to do than to wait for signals, backoffs and pauses.
 func (r *Run) hasWork() bool {
 	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
 }

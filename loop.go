@@ -11,34 +11,34 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Loop performs a node's Sub repeatedly, each time in a new nested run. After each of these iterations a test decides whether another iteration
-// follows. There is at least one iteration. The output of the last iteration is the output of the node.
+// Loop performs a node's Sub repeatedly. Each iteration is a new nested run. After each iteration a test decides whether another iteration follows.
+// There is at least one iteration. The output of the last iteration is the output of the node, unless Collect is set.
 //
 // The root inputs of an iteration are the node's parameters and the input "iteration", which is the number of the iteration, counted from 1. From the
 // second iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A
-// retry of the node begins with the first iteration. OverallTimeout and Timeout bound all iterations together.
+// retry of the node begins with the first iteration. The node's OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
 	// While and Until are tests. The loop continues as long as While returns true, or until Until returns true. Exactly one of While, Until and
-	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test fails
-	// the node with [CauseConditionError].
+	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. If the test returns an error or panics,
+	// the node fails with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
 	// UntilExpr is an alternative to Until: an expression that the graph's Evaluator parses. The loop ends when [Truthy] returns true for the
 	// value of the expression.
 	UntilExpr string
-	// MaxIterations is the largest number of iterations. It must be set.
+	// MaxIterations is the largest number of iterations. It must be positive.
 	MaxIterations int
-	// OnLimit selects what happens when MaxIterations is reached and the test demands another iteration. Default: [LoopFail].
+	// OnLimit selects what happens if the test demands another iteration after MaxIterations iterations. Default: [LoopFail].
 	OnLimit LoopLimit
-	// Collect makes the output an []any of the outputs of all iterations.
+	// Collect makes the output of the node an []any with the outputs of all iterations.
 	Collect bool
 	// Pause is the time that the loop waits between two iterations; zero means that it does not wait. A loop that pauses holds no slot, and the event
-	// node.paused reports the pause. Stops and timeouts end the pause at once. The pause also passes while no process performs the run, so a resumed
-	// run waits only for the rest of the pause. It does not call the loop's test again.
+	// node.paused reports the pause. Stops and timeouts end the pause at once. The pause also passes while no process performs the run, so a resumed run
+	// waits only for the rest of the pause. A resumed run does not call the loop's test again.
 	Pause time.Duration
 }
 
-// LoopLimit selects what happens when a loop has reached its MaxIterations.
+// LoopLimit selects what happens if the test of a loop demands another iteration after MaxIterations iterations.
 type LoopLimit uint8
 
 // The values of LoopLimit.
@@ -104,7 +104,7 @@ func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	}
 }
 
-// iterationRun makes the run of a loop's iteration from the output of the previous iteration.
+// iterationRun makes the nested run of one iteration of a loop. The argument `previous` is the output of the previous iteration.
 func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
@@ -113,14 +113,14 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// The type `iterations` is the result of a loop's earlier iterations, without the current iteration.
+// The type `iterations` is the combined result of the completed iterations of a loop.
 type iterations struct {
 	degraded int   // the number of the first degraded iteration; 0 for none
-	last     any   // the output of the last iteration
+	last     any   // the output of the last completed iteration
 	all      []any // the outputs of all iterations, if the loop collects them
 }
 
-// The method `with` adds the completed iteration c to the result.
+// The method `with` returns the result with the completed iteration c added.
 func (it iterations) with(c *Run, collect bool) iterations {
 	if it.degraded == 0 && c.verdict.degraded {
 		it.degraded = c.iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If `more` is true, the loop does not end yet: another
-// iteration follows, and soFar is the result of all iterations up to now.
+// ofIteration is called after the run of an iteration has ended. If another iteration follows, `more` is true, and soFar is the result of all
+// iterations until now. Otherwise ofIteration returns the conclusion of the loop.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -166,8 +166,8 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 }
 
 // The method `iterate` begins the next iteration of a loop, or the pause before this iteration. It then returns true, and holds the run's lock. If
-// the loop must stop, iterate returns the conclusion of the loop and false, and does not hold the lock. If the attempt of the loop was abandoned, it
-// does the same with an empty conclusion.
+// the loop must stop, iterate returns the conclusion of the loop and false. If the attempt of the loop was abandoned, it returns an empty conclusion
+// and false. If iterate returns false, it does not hold the lock.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
@@ -183,7 +183,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
-	r.disarm(&r.extras[ref].grace) // the test returned within the grace
+	r.disarm(&r.extras[ref].grace) // the test returned before the grace ended
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
@@ -198,8 +198,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor returns why the run was stopped. If the run was not stopped, it returns the cause of a draining stop of the loop, which lets the loop
-// finish its iteration. If the loop was not stopped either, it returns CauseNone.
+// stoppedFor returns the cause for which the run was stopped. If the run was not stopped, but a draining stop lets the loop finish only its current
+// iteration, stoppedFor returns the cause of this stop. Otherwise it returns CauseNone.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -207,9 +207,9 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If stoppedFor returns a cause, the conclusion has this cause.
-// Otherwise it is a failure that is not final: the timeout or the stop of the loop decides the outcome when the node is settled. The caller holds the
-// run's lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If stoppedFor returns a cause, the conclusion has this
+// cause. Otherwise the conclusion is a failure that is not final: when the node is settled, the timeout or the stop of the loop decides the outcome.
+// The caller holds the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -236,16 +236,16 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// A pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The pause keeps the run
-// from being suspended, unless the run is being left.
+// A pause is the time between two iterations of a loop. During the pause the loop is still running in the State, so a stop reaches the loop. The
+// pause keeps the run from being suspended, unless the run is being left.
 type pause struct {
 	next   int            // the number of the next iteration
-	due    int64          // the time when the iteration begins, in ns since the run's start
-	failed []groupFailure // the groups whose members were stopped in this attempt of the loop
-	over   bool           // whether the pause was interrupted, so that a worker concludes the loop
+	due    int64          // the time when the next iteration begins, in ns since the run's start
+	failed []groupFailure // the groups with a member that failed in this attempt of the loop
+	over   bool           // whether the pause was interrupted; then a worker concludes the loop
 }
 
-// awaitIteration arms the alarm for the next iteration of a loop that pauses.
+// awaitIteration arms the alarm that ends the pause of a loop and begins the next iteration.
 func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 	x := r.extras[ref]
 	p := x.comp.pause
@@ -254,13 +254,13 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped during the pause
 		}
-		r.wake(now) // a run that is being left may be suspended during the pause, as in endBackoff
+		r.wake(now) // the run may be suspended by now if it is being left: see endBackoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
 }
 
-// interruptPause ends the pause of a loop that must stop. Then a worker concludes the loop, as after an iteration.
+// interruptPause ends the pause of a loop that must stop. After that a worker concludes the loop, as after an iteration.
 func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	if p := x.comp.pause; !p.over {
 		p.over = true
@@ -269,7 +269,7 @@ func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	}
 }
 
-// continuePause continues the pause of a loop after the run was restored from a snapshot or a store.
+// continuePause continues the pause of a loop when the run is restored from a snapshot or a store.
 func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:

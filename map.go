@@ -16,39 +16,39 @@ import (
 )
 
 // Map performs a node once for each item of a list. For each item it calls the node's Do or the host's step function, or begins a nested run of
-// the node's Sub. The items are independent: if some of them fail, the others are still performed. The node's output is an []any of the items'
-// outputs, in the order of the list.
+// the node's Sub. The items are independent: if some of them fail, the others are still performed, unless FailFast is set. The node's output is an
+// []any of the items' outputs, in the order of the list.
 //
-// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. The step has the parameters and upstream values of the node,
-// and two more parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry, Timeout and
-// Priority apply to each item. In a map of steps, Groups and Key also apply to each item. The node's other settings apply to the node as a whole.
-// Guards and ports are evaluated before the list is read. OverallTimeout, Fallback and ContinueOnFail concern the map and its output. In the run, the
-// map is one node; the results of the items are in NodeResult.Sub.
+// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. Besides the parameters and upstream values of the node, it
+// has two parameters named "item" and "index". The nested run of a Sub gets the node's parameters and these two as its root inputs. The node's Retry,
+// Timeout, Priority, Memo and Compensate apply to each item. In a map of steps, Groups, Key and KeyFrom apply to each item, too. Other settings apply
+// to the map as a whole, for example OverallTimeout, Fallback and ContinueOnFail. Guards and ports are evaluated before the list is read. In the run,
+// the map is one node. The results of the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the graph does
-	// not declare its root inputs, the parameter may be a root input. If the run lacks this root input, the node fails with [CauseContractInput]. If the
-	// value is null, or a predecessor does not provide it, the list is empty. But if a port of the node requires the value, the node is skipped. A value
-	// that is not a list fails the node with [CauseContractInput]. The output for an empty list is an empty list.
+	// Over names the parameter that contains the items, as a slice or an array. Compile reports a parameter that nothing can provide. If the node has
+	// neither ports nor in-edges, the parameter may be a root input. If the graph does not declare this input, and the run lacks it, the node
+	// fails with [CauseContractInput]. The node also fails with this cause if the value is a []byte or no list at all. In all other cases a null or
+	// missing value counts as an empty list, whose output is an empty list. But a null or missing value of a required port skips the node.
 	Over string
-	// Limit is the largest number of items that are performed at the same time. A suspended item is not counted. When its signal arrives, a
-	// suspended item with a Sub continues at once, even if this exceeds the limit. Zero means that only the run's own limit applies.
+	// Limit is the largest number of items that are performed at the same time. Suspended items do not count. When the signal for
+	// a suspended item with a Sub arrives, the item continues at once, even if this exceeds the limit. Zero means that only the run's own limit applies.
 	Limit int
 	// ToleratedCount is the largest number of items that may fail. ToleratedPercent is the largest percentage of all items that may fail. If both are
-	// zero, no item may fail; if both are set, both apply. If more items fail than permitted, the node fails with [CauseMapItems] and a [*MapError].
-	// Tolerated failures degrade the run.
+	// zero, no item may fail; if both are set, both apply. If more items fail, the node fails with [CauseMapItems] and a [*MapError]. If items fail
+	// and the map tolerates this, the node completes, but the run is degraded.
 	ToleratedCount   int
 	ToleratedPercent float64
-	// FailFast aborts the unfinished items as soon as more items have failed than are tolerated.
+	// FailFast aborts the unfinished items as soon as more items have failed than the map tolerates.
 	FailFast bool
-	// Key returns the concurrency key of an item. A node whose Map has a Key must not have a Key itself. For example, if the key is a host or a tenant,
-	// [KeyLimit] and [KeyRate] limit the calls for each host or tenant. An item whose key is empty has no key. Key is for maps of steps only, since the
-	// nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot. A
-	// panic of Key fails the node.
+	// Key returns the concurrency key of an item. For example, if the key is a host or a tenant, [KeyLimit] and [KeyRate] limit the calls for each
+	// host or tenant. If Key returns "", the item has no key. Only a map of steps may have a Key, since the nodes of a Sub have their own keys. The
+	// node must then have neither a Key nor a KeyFrom of its own. Key is called once for each item before any item begins, and again when the run
+	// continues from a snapshot. A panic of Key fails the node.
 	Key func(item any) string `json:"-"`
-	// Estimate returns the expected duration of an item; it replaces the node's Estimate. If a limit applies, the item with the longest estimate
-	// begins first. Estimate is called at the same times as Key.
+	// Estimate returns the expected duration of an item, which replaces the node's Estimate for this item. If items wait for slots, the item with the
+	// longest estimate begins first. Like Key, Estimate is called before any item begins, and again when the run continues from a snapshot.
 	Estimate func(item any) time.Duration `json:"-"`
-	// If Compact is true, the output has no element for an item that failed or skipped itself. Otherwise the element is null.
+	// If Compact is true, the output has no element for an item that failed or skipped itself. Otherwise the element of this item is null.
 	Compact bool
 }
 
@@ -60,7 +60,8 @@ func (m *Map) exceeded(failed, n int) bool {
 	return failed > m.ToleratedCount && (m.ToleratedCount > 0 || m.ToleratedPercent == 0)
 }
 
-// MapError is the error of a map in which more items have failed than are tolerated. It unwraps to the errors of the items.
+// MapError is the error of a map that failed because more items failed than it tolerates, or because an item returned [AbortRun]. It unwraps to the
+// errors of the failed items.
 type MapError struct {
 	// Results are the outputs of the items, by index. The output of an item that did not complete is null.
 	Results []any
@@ -72,7 +73,7 @@ type MapError struct {
 	Indexes []int
 }
 
-// Error returns the number of items that failed, and the first error.
+// Error returns a text with the number of failed items and the first error.
 func (e *MapError) Error() string {
 	text := fmt.Sprintf("%d of %d items failed", e.Failed, len(e.Results))
 	if len(e.Errs) > 0 {
@@ -81,7 +82,7 @@ func (e *MapError) Error() string {
 	return text
 }
 
-// Unwrap returns the errors of the items.
+// Unwrap returns the errors of the failed items.
 func (e *MapError) Unwrap() []error { return e.Errs }
 
 // Item returns the item that the step processes. In nested maps, this is the item of the innermost map. ok is false outside maps.
@@ -120,7 +121,8 @@ type items struct {
 	stored bool            // whether the list was sent to the store; guarded by the run's lock
 }
 
-// The method `keep` restores the list of a map that ended before the run was continued, if the snapshot contains this list.
+// The method `keep` restores the list of a map that had ended when the snapshot was taken. If the snapshot does not contain the list, keep does
+// nothing.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return
@@ -139,8 +141,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter that Over names. The parameter "key" is the key that the map's KeyFrom yields for
-// all items, or "" if there is none. itemsOf calls the map's functions through protect.
+// itemsOf makes the items of a map. The argument `value` is the value of the parameter that Over names. The argument `key` is the key that the node's
+// KeyFrom yields for all items, or "" if there is no such key. itemsOf calls Map.Key and Map.Estimate through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -175,7 +177,7 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func
 	return x, protect(func() error { return x.distinguish(keyOf) })
 }
 
-// The method `distinguish` sets the keys of the items, if the items have keys, and the estimates from Map.Estimate.
+// The method `distinguish` sets the keys of the items, unless keyOf is nil, and their estimates, if the map has an Estimate.
 func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	p, n := x.plan, x.len()
 	if keyOf != nil {
@@ -248,7 +250,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	return q
 }
 
-// The method `item` returns the node of the item with this id.
+// The method `item` returns the node that performs an item. The argument is the id of this node, such as "M[2]".
 func (p *Plan) item(id string) (machine.Ref, bool) {
 	digits, ok := strings.CutPrefix(id, p.itemOf+"[")
 	if !ok {
@@ -269,9 +271,10 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 	return p.subs[r]
 }
 
-// At returns the declaration of the node at a path in a run of the plan, see [Step.Path]. It reports whether there is such a node. The path is
-// "x" for a node of the graph, "S/x" for a node of a sub-graph, "M[2]" for an item of a map, and "L#1/x" for a node in an iteration of a loop. At
-// does not check the numbers of items and iterations. The graphs of expanded nodes are not part of a plan.
+// At returns the declaration of the node that has the given path in a run of the plan (see [Step.Path]), and reports whether there is such a node.
+// The path is "x" for a node of the graph, "S/x" for a node of a sub-graph, "M[2]" for an item of a map, and "L#1/x" for a node in an iteration of a
+// loop. At accepts any item index and any iteration number. It does not find nodes inside expanded nodes, since the plan does not contain
+// the graphs that steps return.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
 		r, ok := p.Ref(path)
@@ -287,8 +290,8 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// The method `inside` returns the plan of the composite that contains a path, and the rest of the path inside the composite. It returns nil if there
-// is no such composite. No id has the form of a path into another node, so at most one composite contains the path.
+// The method `inside` finds the composite into which a path leads. It returns the plan of the composite's graph, and the rest of the path. If there
+// is no such composite, it returns nil. No id has the form of a path into another node, so the path leads into at most one composite of p.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	// An id may contain a slash, so any slash in the path may follow the composite's id.
 	for i := range len(path) {
@@ -303,8 +306,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 }
 
 // The method `innermost` returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The
-// index is -1 outside maps. The search begins with the node's run, and continues with the run around it. If a visited run belongs to a memoized
-// composite, innermost records the input `read` in the run's field `seen` (see sights).
+// index is -1 outside maps. The search begins with the node's run, and continues with the runs around it. When the search leaves the nested run of a
+// memoized composite, innermost records the input `read` in this run's field `seen` (see sights).
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -315,7 +318,8 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// The method `home` returns the run and the node that supply the inputs of a node. For an item these are the outer run and the map.
+// The method `home` returns the run and the node that supply the inputs of a node, and the flags of that node's step. For an item these are the outer
+// run, the map and the map's flags.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
@@ -323,11 +327,11 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 	return r, ref, flags
 }
 
-// The method `input` returns an input that an item has in addition to the inputs of its map.
+// The method `input` returns one of the two inputs that an item has besides the inputs of its map: "item" or "index".
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
-		if !x.list.IsValid() { // if the map ended before the run was continued, its list may be lost
+		if !x.list.IsValid() { // the list of a map that ended before the run was continued may be lost
 			return nil, false
 		}
 		return x.at(int(ref)), true
@@ -344,7 +348,7 @@ const (
 	inputPrevious  = "previous"
 )
 
-// itemsRun makes the run of a map's items.
+// itemsRun makes the nested run that performs the items of a map.
 func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	cfg := *c.cfg
@@ -371,7 +375,7 @@ func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	}
 }
 
-// ofItems returns the conclusion of a map after the run of its items has ended.
+// ofItems returns the conclusion of a map. The run c of the map's items has ended.
 func (w *worker) ofItems(c *Run) conclusion {
 	x := c.items
 	if kind := c.stoppedBy; kind != CauseNone && c.verdict.status != RunCompleted {
@@ -415,12 +419,12 @@ func (m *Map) check(n *node, bad report) {
 	}
 }
 
-// UpstreamItems returns, as a []T, the value that the edge from a map delivered. The output of item i has the index i; for an item without an
-// output, the element is the zero T. errs is nil if no item failed. Otherwise it has the length of the list, and the error of a failed item has
-// the index of the item. UpstreamItems also works for a failed map if the edge delivers the map's error.
+// UpstreamItems returns, as a []T, the value that the edge from a map delivered. The output of item i has the index i. For an item without an
+// output, the element is the zero T. If no item failed, errs is nil. Otherwise errs has the length of the list, and errs[i] is the error of item i
+// or nil. UpstreamItems also works for a map that failed with a [*MapError].
 //
 // If the map has Compact set and no item failed, the list contains only the outputs, without gaps. The error matches [ErrType] if an element has
-// another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
+// another type, and [ErrNoValue] if the node delivered nothing. It matches [ErrTooEarly] if an early join did not wait for the map.
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
 	if !ok {
@@ -435,7 +439,7 @@ func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error
 	return typedItems[T](v, ok, failed, "upstream", id)
 }
 
-// OutputItems does for the output of a map in a Result what UpstreamItems does in a step. The error matches [ErrUnknownNode] if the id is
+// OutputItems returns the output of a map from a Result, in the form that [UpstreamItems] returns. The error matches [ErrUnknownNode] if the id is
 // unknown.
 func OutputItems[T any](r *Result, id string) (list []T, errs []error, err error) {
 	n, ok := r.Node(id)
@@ -478,7 +482,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 	return list, errs, nil
 }
 
-// endedItems returns the run of a map's items if the map completed with the outputs of its items. Otherwise it returns nil.
+// endedItems returns the run of a map's items, if the map completed and its output does not come from its Fallback. Otherwise it returns nil.
 func (r *Run) endedItems(ref machine.Ref) *Run {
 	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil
@@ -489,7 +493,7 @@ func (r *Run) endedItems(ref machine.Ref) *Run {
 	return nil
 }
 
-// failedItems returns the failures in the ended run of a map's items, or nil if there are none.
+// failedItems returns a MapError with the failures of a map's items, or nil if no item failed. The run r of the items has ended.
 func (r *Run) failedItems() *MapError {
 	var e *MapError
 	for ref, w := range r.st.Words() {
@@ -512,7 +516,7 @@ func (r *Run) failedItems() *MapError {
 	return e
 }
 
-// checkItems makes the items of a map. It is called after all other checks.
+// checkItems makes the items of a map. It is called after all other checks of the map.
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map

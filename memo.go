@@ -23,27 +23,26 @@ import (
 )
 
 // Memo completes a node without calling its step, if the node had the same inputs in an earlier run. The node gets its output from that run. A node
-// requests this with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time,
-// one of them asks the Cache and, if the output is not there, calls the step. The other runs wait until the node of that run ends. A Memo keeps only
-// outputs of completed nodes, until these nodes are undone.
+// requests this with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several nodes need the same output at the same time,
+// one of them asks the Cache and, if the output is not there, calls its step. The others wait for this output. If there is none because the step
+// failed, one of them takes over. A Memo keeps the outputs of completed nodes. When a node is undone, the Memo forgets its output.
 //
-// The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
-// only if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, such as an index that
-// the step has not read, the output is still found. With [Node.MemoKey], a text replaces the inputs in the key, see docs/memo.md.
+// The inputs of a node are its Config, its parameters, and the values that its predecessors delivered. The inputs of an item are the node's Config
+// and the value of the item. Any other value, such as a root input, the index of an item or the result of a farther ancestor, counts only if the
+// step has read it. With [Node.MemoKey], the key contains a text instead of the inputs, see docs/memo.md.
 //
-// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit contains the run and the time of the output. If the
-// inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs in
-// memory.
+// A node whose output is found does not start. In its NodeResult, Memoized is true, and Hit names the run that called the step, and the time. If the
+// inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero Memo keeps all outputs in memory.
 type Memo struct {
-	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as not
-	// found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. If Cache is nil, a map in memory
-	// stores the outputs. The map grows with every output, and the runs share its values without copying them. See [store.DirCache] and package
-	// store/sqlite for persistent caches.
+	// Cache stores outputs of nodes. Each key is a SHA-256 in hex, and the data is a text with a checksum. If the data is damaged, the output counts
+	// as not found, and the node's log contains a warning. kahn calls Get and Put on the goroutines of steps, with the steps' contexts. If Cache is
+	// nil, the Memo keeps the outputs in a map in memory. The map grows with every output, and all runs get the same Go values, not copies. See
+	// [store.DirCache] and package store/sqlite for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
 	}
-	// MaxAge bounds the age of a hit: an output whose age is MaxAge or more is not a hit. Zero means any age.
+	// MaxAge bounds the age of outputs: a node does not get an output whose age is MaxAge or more. Zero means no bound.
 	MaxAge time.Duration
 
 	mu      sync.Mutex // guards the fields below
@@ -52,10 +51,10 @@ type Memo struct {
 }
 
 // The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends. Only DoChan permits this, but it calls
-// the function on a separate goroutine. A panic of the function there ends the process, and after a Goexit all waiters wait forever. All waiters
-// would also get the error of a single call, whose run may have been cancelled or timed out.
+// the function on a separate goroutine. If the function panics there, the process ends; after a Goexit, all waiters wait forever. Besides, all
+// waiters would get the error of a single call, even if the run of that call was cancelled or timed out.
 
-// Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs. The new outputs replace those in the Memo.
+// Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs. The new outputs replace the old ones in the Memo.
 func Refresh() Option {
 	return optionFunc(func(c *config) error {
 		c.refresh = true
@@ -88,11 +87,11 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// errBoardAgain is the result of an attempt that released its slots while it waited for a flight, and got no output. The node then takes slots
-// again and joins a flight again.
+// errBoardAgain is the error of an attempt that waited for a flight, gave up its slots meanwhile, and got no output from the flight. The node then
+// takes slots again, and joins or begins another flight.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
-// The method `through` performs an attempt of a memoized node. It finds the output, or calls perform.
+// The method `through` performs an attempt of a memoized node. It gets the output from the memo or a flight, or calls perform.
 func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	s := w.step
 	if _, d := s.resumption(); d != nil {
@@ -137,7 +136,7 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	}
 }
 
-// memoOf returns the memo of a node, or nil if the node's output is not kept.
+// memoOf returns the memo of a node, or nil if no memo keeps the node's output.
 func (r *Run) memoOf(ref machine.Ref) *Memo {
 	if m := r.cfg.memo; m != nil && r.plan.node(ref).Memo != "" && r.cfg.test == nil {
 		return m
@@ -145,7 +144,7 @@ func (r *Run) memoOf(ref machine.Ref) *Memo {
 	return nil
 }
 
-// After beginReading, the attempt records which inputs its step reads.
+// beginReading makes an attempt record, from now on, which inputs its step reads.
 func (r *Run) beginReading(s *Step) {
 	s.flags |= stepMemo
 	r.st.Lock()
@@ -154,9 +153,9 @@ func (r *Run) beginReading(s *Step) {
 }
 
 // yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it has released them. It is called when nested runs must
-// produce the output, since their nodes may need slots that the leader's run shares with this run. If the attempt has already started, it could get
-// released slots back only by starting again. So such an attempt keeps its slots. It continues to wait if no slots are shared; otherwise it calls its
-// own step.
+// produce the output, since their nodes may need slots that the leader's run shares with this run. An attempt that has already started keeps its
+// slots, since it could get them back only by starting again. If its run shares slots with other runs, this attempt then calls its own step;
+// otherwise it continues to wait.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -167,8 +166,8 @@ func (r *Run) yieldSlots(s *Step) bool {
 	return ok
 }
 
-// The method `join` returns the flight for a key, and reports whether the caller leads it. The caller asks the cache only if it leads, and only after
-// join. Otherwise several attempts could find that there is no output, and each of them would produce it.
+// The method `join` returns the flight for a key, and reports whether the caller leads it. Only the leader asks the cache, and it does so after join.
+// Otherwise several attempts could find no output in the cache, and each of them would produce it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,8 +183,8 @@ func (m *Memo) join(key string) (*flight, bool) {
 }
 
 // The method `fly` finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the node is
-// a composite, or its step has returned a graph, nested runs still have to produce the output. So fly keeps the flight in w.flight instead of ending
-// it.
+// a composite, or its step has returned a graph, nested runs must still produce the output. So fly does not end this flight, but keeps it in
+// w.flight.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -197,7 +196,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		found, err := m.find(s, k, f)
 		switch {
 		case err != nil:
-			f.land() // the waiting attempts do not wait for this step: one of them begins a new flight
+			f.land() // the waiting attempts need not wait for this step: one of them begins a new flight
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 			return perform()
 		case found:
@@ -230,7 +229,7 @@ func (f *flight) land() {
 	}
 }
 
-// dropFlight ends the flight of an attempt whose node will not be expanded.
+// dropFlight ends the flight in w.flight, if there is one. The attempt ends or was abandoned, and no nested run will produce the output.
 func (w *worker) dropFlight() {
 	if f := w.flight; f != nil {
 		w.flight = nil
@@ -238,7 +237,7 @@ func (w *worker) dropFlight() {
 	}
 }
 
-// The method `board` records f as the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
+// The method `board` records f as the flight of a node whose nested runs must produce the output. f may be nil. The caller holds the run's lock.
 func (t *tree) board(at place, f *flight) {
 	switch {
 	case f == nil:
@@ -249,8 +248,8 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If ok is false, the waiting attempts do not
-// get the output. The caller holds the run's lock.
+// landFlight ends the flight that board has recorded for a node. It is called when the node ends, is attempted again, or is abandoned. If ok is
+// false, the waiting attempts do not get the output. The caller holds the run's lock.
 func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
@@ -277,8 +276,8 @@ func (t *tree) landFlights() {
 // memoKey is the part of an output's key that is known before the step is called.
 type memoKey struct {
 	base   string // the hash of all inputs, except inputs that count only if the step reads them
-	flight string // the key of the flight: base and, since the step may read the run's inputs, their hash
-	fixed  bool   // whether the key comes from Node.MemoKey, so that the inputs that the step reads do not matter
+	flight string // the key of the flight: base, and the hash of the run's inputs, since the step may read them
+	fixed  bool   // whether the key comes from Node.MemoKey; then it does not matter which inputs the step reads
 }
 
 // memoKey returns the part of the output's key that is known before the step is called.
@@ -329,8 +328,8 @@ func (s *Step) memoKey() (memoKey, error) {
 	return memoKey{base, flight, false}, nil
 }
 
-// inputsHash returns the hash of all inputs of the run, which are encoded only once. It returns "" if an input has no JSON form. The output of a step
-// that reads this input is then not kept.
+// inputsHash returns the hash of all inputs of the run. The inputs are encoded only once. If an input has no JSON form, inputsHash returns "", and
+// the output of a step that reads this input is not kept.
 func (r *Run) inputsHash() string {
 	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys of this map are Refs
 	x := made.(*hashedInputs)
@@ -351,9 +350,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without declaring it
-// is in the key only if the step reads it. Such parameters are the inputs of the run for a node without in-edges and ports, and the inputs of the
-// map, including the list, for an item.
+// memoParams returns the parameters that are in a node's key even if its step does not read them. These are the parameters that the node declares.
+// For an item there are none: the parameters of its map, such as the list, are in the key only if the step reads them. A node without in-edges and
+// ports also has the run's inputs as parameters. They, too, are in the key only if the step reads them.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -368,7 +367,7 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath returns the path that is in a node's key. For an item this is the path of its map, so that an item may move to another index.
+// memoPath returns the path that is in a node's key. For an item this is the path of its map: so the key stays the same if the index changes.
 func (r *Run) memoPath(ref machine.Ref) string {
 	r, ref, _ = r.home(ref, 0)
 	return r.path(ref)
@@ -400,9 +399,9 @@ type FileRef struct {
 	Path, SHA256 string
 }
 
-// File returns the file at path as a value for inputs, parameters and outputs. A step that uses this value depends on the file's content. Keys of
-// a [Memo] contain only the digest, so they stay the same if the file is touched or moved. The codec [store.Blobs] stores the content beside the
-// value, so that [FileRef.Restore] can restore the file in another process, or after the file was removed.
+// File returns the file at path as a value for inputs, parameters and outputs. The keys of a [Memo] contain the digest of the content, but not the
+// path. So they change if the content changes, and stay the same if the file is touched or moved. The codec [store.Blobs] stores the content beside
+// the value. Then [FileRef.Restore] can restore the file in another process, or after the file was removed.
 func File(path string) (FileRef, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -416,10 +415,10 @@ func File(path string) (FileRef, error) {
 	return FileRef{Path: path, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// pathKey is a member of a FileRef's JSON. The keys of a Memo do not contain it.
+// pathKey is the member of a FileRef's JSON that contains the path. The keys of a Memo do not contain this member.
 const pathKey = "$file"
 
-// fileJSON is the JSON form of a FileRef. The digest is a reference to a blob.
+// fileJSON is the JSON form of a FileRef. Its digest is a reference to a blob.
 type fileJSON struct {
 	Path    string  `json:"$file"`
 	Content blobRef `json:"content"`
@@ -429,7 +428,7 @@ type blobRef struct {
 	Key string `json:"$blob"`
 }
 
-// MarshalJSON encodes the content as a reference to a blob: {"$file": path, "content": {"$blob": digest}}.
+// MarshalJSON encodes the FileRef as {"$file": path, "content": {"$blob": digest}}: the content is a reference to a blob.
 func (f FileRef) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fileJSON{f.Path, blobRef{f.SHA256}})
 }
@@ -466,8 +465,8 @@ func (f FileRef) check(data []byte) error {
 // BlobKey returns the digest, which is the content's key in [store.Blobs].
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
-// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file; if it fails, it changes
-// nothing. To get the argument `from`, call the method Contents of the codec [store.Blobs].
+// Restore restores the file if it is missing or has changed: it writes the content that the blob store has. It replaces the whole file. If it fails,
+// it changes nothing. To get the argument `from`, call the method Contents of the codec [store.Blobs].
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil
@@ -507,8 +506,8 @@ const (
 	readLoop     = "iteration"
 )
 
-// The method `keyed` reports whether the key of the node's memoized output contains an input even if the step does not read it. Reads of such an
-// input need not be recorded.
+// The method `keyed` reports whether the key of the node's output contains an input even if the step does not read the input. Reads of this input
+// need not be recorded.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {
@@ -550,8 +549,8 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights records the inputs that the nodes inside a memoized composite read from outside the composite. Every such read passes through the runs
-// nested in the composite, and these runs call the method `note`. If sights is nil, nothing is recorded.
+// sights records the inputs that the nodes inside a memoized composite read from outside the composite. Each of these reads passes through the runs
+// nested in the composite, and these runs call the method `note`. If sights is nil, `note` records nothing.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
@@ -570,7 +569,7 @@ func (x *sights) note(kind, name string) {
 	}
 }
 
-// seenBy records, for all composites around this run, that a step has read an input of the outermost run.
+// seenBy records, for all composites around this run, that a node of this run has read an input of the given kind from the outermost run.
 func (r *Run) seenBy(kind string) {
 	for ; r.outer != nil; r = r.outer {
 		r.seen.note(kind, "")
@@ -611,15 +610,16 @@ func (w *worker) standAside() {
 	}
 }
 
-// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports. These parameters are in the node's key. The
-// result `all` reports whether the node also gets all inputs of the run.
+// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports. For an item, these are the parameters of its map.
+// The result `all` reports whether the node also gets all inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
 	return names, all
 }
 
-// reread returns the current value of an input. The argument is the text that the method `read` has recorded for the input.
+// reread returns a list with the current value of an input, or nil if the input has no value. The argument is the text that the method `read` has
+// recorded for the input.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -673,8 +673,8 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is the value that the memo stores under a key. It contains an output or, under the base key, the sets of inputs that steps have read.
-// From such a set, memoKey.with makes the key under which the output is stored.
+// memoEntry is the value that the memo stores under a key. It contains an output, or the sets of inputs that steps have read. The sets are stored
+// under the base key. From the base key and one of the sets, memoKey.with makes the key under which an output is stored.
 type memoEntry struct {
 	reads [][]string
 	value any
@@ -687,8 +687,8 @@ func (e *memoEntry) hit() attemptResult {
 	return attemptResult{value: e.value, hit: &event.Hit{Run: e.run, At: e.at}}
 }
 
-// maxReads is the largest number of sets of inputs that are stored under a key. A look-up tries each set. So without this bound, a step that
-// reads other inputs each time would make every look-up slower.
+// maxReads is the largest number of sets of inputs that are stored under a key. A look-up tries each set. So without this bound, look-ups would
+// become slower and slower for a step that reads other inputs each time.
 const maxReads = 16
 
 // The method `find` looks for the output, first under the base key, then under the key of each set of inputs that steps have read.
@@ -761,8 +761,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos is called before a node is undone. If this run has stored outputs of the node, or of the composites around it, in the memo, forgetMemos
-// removes them. So no later run gets these outputs. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
+// forgetMemos is called before a node is undone. It removes from the memo the outputs of the node and of the composites around it, if this run has
+// stored them. So no later run gets these outputs. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -778,8 +778,8 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// The method `drop` removes an output from the memo, if this run has stored it. The Step `of` belongs to the node that made the output. The Step `by`
-// undoes a node.
+// The method `drop` removes the outputs of a node from the memo, if this run has stored them. The Step `of` belongs to this node. The Step `by`
+// belongs to the compensation: its context and its log are used.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
@@ -798,7 +798,7 @@ func (m *Memo) drop(by, of *Step) error {
 	for _, reads := range first.reads {
 		key, err := k.with(of, reads)
 		if err != nil {
-			continue // the attempt `of` has stored no output for this set of inputs, since its values of these inputs cannot be encoded
+			continue // the values of these inputs cannot be encoded, so the attempt `of` has stored no output under them
 		}
 		e, err := m.get(by, key)
 		if err == nil && e.has && e.run == run {
@@ -811,8 +811,8 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// The method `get` returns the entry for a key. If there is none, or if the entry is damaged, get returns the zero entry. A damaged entry is reported
-// in the node's log.
+// The method `get` returns the entry for a key. If there is none, or if the entry is damaged, get returns the zero entry. If the entry is damaged,
+// get adds a warning to the node's log.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()
@@ -889,8 +889,8 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a memoized node. It returns nil for any other node, or if the output came from the node's fallback after all. The caller
-// holds the run's lock.
+// hitOf returns the hit of a memoized node. It returns nil for any other node. It also returns nil if the node's output came from its fallback after
+// all. The caller holds the run's lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

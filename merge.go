@@ -16,7 +16,7 @@ import (
 
 // Contribution is the value that one edge delivered to a merge.
 type Contribution struct {
-	From  string // the source node
+	From  string // the id of the source node
 	Label string // the source node's label for human readers; may be empty
 	Value any
 }
@@ -24,7 +24,7 @@ type Contribution struct {
 // The built-in merge strategies. If several edges are declared for one parameter, the values are merged even if only one edge delivers a value.
 // So the shape of the result does not depend on the branch that was taken.
 const (
-	// MergeLast takes the value of the last delivering edge, in the order of declaration.
+	// MergeLast takes a single value. If several edges deliver a value, it takes the value of the edge that was declared last.
 	MergeLast = "last_write_wins"
 	// MergeConcat joins the values as text, separated by blank lines. Strings and []byte are used unchanged, errors become their texts, and all
 	// other values become JSON. Nulls are dropped.
@@ -130,8 +130,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns what an edge delivers of an output: the value at the path `key`. If the key is empty, it returns the port with the name of the edge's
-// label. If there is no such port, or if the key is "output", it returns the port "output" or, if there is none, the whole output.
+// portOf returns the part of an output that an edge delivers. This is the value at the path `key`. If the key is empty, it is the port that has the
+// name of the edge's label. If there is no such port, or if the key is "output", it is the port "output" or, without this port, the whole output.
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -163,7 +163,8 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// The method `has` reports whether an edge from the node may have this key. Valid keys are "", "output", a port, and a path into a port's value.
+// The method `has` reports whether an edge from the node may have this key. Valid keys are "", "output", the name of a port, and a path into the
+// value of a port.
 func (p *ports) has(key string) bool {
 	if key == "" || key == outputKey || p.names[key] {
 		return true
@@ -177,7 +178,7 @@ func (p *ports) has(key string) bool {
 }
 
 // The function `follow` returns the value at a path. It splits the path at its dots, and looks up each part in a map or in the exported fields of a
-// struct. Before each part, follow tries the whole remaining path as a key.
+// struct. Before it looks up a part, it tries the whole remaining path as a map key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -192,8 +193,8 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// The function `member` is like lookup, but also finds exported fields of structs. It finds a field by its JSON name or, if the field has none, by
-// its Go name, ignoring case.
+// The function `member` is like lookup, but also finds exported fields of structs. It finds a field by its JSON name. If the field has no JSON name,
+// member finds it by its Go name, in upper or lower case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -212,7 +213,8 @@ func member(output any, name string) (any, bool) {
 	return nil, false
 }
 
-// memberNames is for errors about a path that does not exist in an output. It returns the sorted members of the last value that the path reaches.
+// memberNames is for errors about a path that does not exist in an output. It returns the sorted paths of all members of the last value that the path
+// reaches.
 func memberNames(output any, path string) (names []string) {
 	prefix := ""
 	for {
@@ -325,7 +327,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// The function `unfed` does what assembled does, for a parameter to which no edge has delivered a value.
+// The function `unfed` returns the value of a parameter to which no edge has delivered a value. For the order see assembled.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -347,7 +349,7 @@ func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	return nil, false
 }
 
-// deliveredFrom returns the value of the last delivering edge from one node to another.
+// deliveredFrom returns the value that the node named id delivers to node ref. If several edges from that node deliver a value, the last one counts.
 func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (value any, ok bool) {
 	p := of.graph()
 	from, known := p.find(id)
@@ -384,11 +386,11 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
 }
 
-// The methods graph, deliveryTo, failureOf, input and clone make Run a source.
+// The methods graph, deliveryTo, failureOf, input, eachInput and clone make Run a source.
 func (r *Run) graph() *Plan { return r.plan }
 
-// deliveryTo takes the run's lock for a node that may run before its predecessors have ended. It also takes the lock in a durable run, whose
-// store may refuse the end of a predecessor while a guard or a merge function runs.
+// deliveryTo takes the run's lock if the node may run before its predecessors have ended. It also takes the lock in a durable run: the store of
+// this run may refuse the end of a predecessor while a guard or a merge function is running.
 func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
@@ -477,7 +479,7 @@ func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	}
 }
 
-// The method `upstream` returns the value of the last delivering edge from the node named id.
+// The method `upstream` returns the value that the node named id delivers to node ref, see deliveredFrom.
 func (r *Run) upstream(ref machine.Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
 	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
@@ -574,9 +576,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 }
 
 // The function `convert` converts v to the type of `to`, and stores the result in `to`. It converts numbers that package json has decoded, and lists
-// that package json or a map node has made. A float64 or json.Number without a fraction becomes an integer if the type can represent it. A
-// json.Number also becomes a float64. An []any becomes a list whose elements are converted if necessary. For any other v, convert returns false. It
-// also returns false for a named type such as time.Duration, which may count in another unit.
+// that package json or a map node has made. If `to` is an integer, convert accepts a float64 or json.Number without a fraction that fits the type. If
+// `to` is a float64, it accepts a json.Number. If `to` is a list, it accepts an []any, and converts the elements if necessary. In all other cases it
+// returns false. It also returns false if `to` has a named type such as time.Duration, since numbers of this type may be in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil
@@ -626,7 +628,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 	return false, nil
 }
 
-// convertList converts a list as described at convert. It returns an error if an element is null.
+// convertList converts a list as described at convert. It returns an error if an element is null or cannot be converted.
 func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	items := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, v := range list {
@@ -646,10 +648,11 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	return true, nil
 }
 
-// maxKey is the greatest length, in bytes, of a key that comes from a value. See Node.KeyFrom.
+// maxKey is the greatest length, in bytes, of a key that KeyFrom takes from a value. See Node.KeyFrom.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. It is not for the items of a map: the method `distinguish` finds their keys.
+// findKey finds the key of a node with a KeyFrom. If KeyFrom names "item" or "index", each item of a map has its own key. Then findKey does
+// nothing, since itemsOf finds these keys.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]
@@ -698,7 +701,7 @@ func (x *keySource) key(value any, found bool) (string, error) {
 	return text, nil
 }
 
-// keyText returns a scalar as text. The text of a number is the same before and after a round trip through JSON.
+// keyText returns a scalar as text. If JSON turns an integer up to 1<<53 into a float64, its text stays the same.
 func keyText(value any) (string, bool) {
 	switch v := indirect(reflect.ValueOf(value)); v.Kind() {
 	case reflect.String:

@@ -14,12 +14,13 @@ import (
 )
 
 // Use wraps every attempt of every step in the given middleware. The first middleware is the outermost. The middleware of a later Use is inside the
-// middleware of an earlier Use. Use wraps the host's step function, the nodes' own Do and compensations, but not tests and fallbacks. Each middleware
-// is called once for the run, before anything starts. It returns a function, which is called for every attempt.
+// middleware of an earlier Use. Use wraps calls of the host's step function, of a node's own Do, and of compensations. It wraps neither fallbacks
+// nor the tests of conditions. kahn calls each middleware once for the run, before anything starts. The argument of the middleware, here named
+// next, performs the attempt. kahn calls the function that the middleware returns for every attempt.
 //
-// The function that a middleware returns may pass a derived context to next. The Step then also has this context. The function may return without
-// calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if a
-// middleware is nil, panics or returns nil.
+// The returned function may pass a derived context to next: the step then gets this context, and a Step with this context. The returned function
+// may also return without calling next, or change the results of next: what it returns is the result of the attempt. The run is refused with
+// [ErrBadOption] if a middleware is nil, panics or returns nil.
 //
 // Middleware is not called for a node that was skipped or stopped before its first attempt: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
@@ -37,10 +38,10 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
 // before they started. It gets one result for each node, even if the node was retried.
 //
-// Unlike Use, OnNode does not wrap attempts: a node may end without an attempt, and a cascade may end a million nodes at once. The observer is called
-// like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. A panic of the observer has the same
-// effect as a panic of a sink. Cause.Origins contains the origins known when the node ended. The Result contains all origins. Nodes inside a
-// composite are observed, too. The ID of such a node is its path, as in [Event].
+// Unlike Use, OnNode does not wrap attempts, since a node may end without an attempt, and one failure may end a million nodes at once. The observer
+// is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. If the observer panics, it is
+// disabled, like a sink. In a NodeResult that the observer gets, Cause.Origins contains the origins known when the node ended. The Result contains
+// all origins. The observer also gets nodes inside composites. The ID of these nodes is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -83,16 +84,17 @@ func (r *Run) wrap() error {
 	return nil
 }
 
-// Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use Around for
-// anything that spans a run: a span of a trace, a log, a metric. ctx is the caller's context. f may return a context derived from ctx. The steps'
-// contexts then contain the values of the returned context. The end of the returned context alone does not stop the run. Several Arounds nest, the
-// first one outermost. The run is refused with [ErrBadOption] if f is nil.
+// Around calls f when the run begins. If f returns a function, kahn calls this function with the Result when the run has ended. Use Around for
+// anything that lasts as long as the run: the span of a trace, a log, a metric. The parameter ctx is the caller's context, or the context that an
+// outer Around has returned. f may return a context derived from ctx. The steps' contexts then contain the values of this context, but its end does
+// not stop the run. If there are several Arounds, the first one is the outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is performed, on the goroutine of [Start]. If the run had to wait in a [Runner], f is called on another goroutine.
-// While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends before f
-// is called, f is not called. If it ends while f runs, the functions of later Arounds are not called. The function that f returns is called on a
-// separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function, at most for CancelGrace or one second, whichever is longer.
-// The Result contains a warning if f or the returned function panics, or if one of them still runs after that time.
+// f is called before anything is performed, on the goroutine that calls [Start]. If the run had to wait in a [Runner], f is called on another
+// goroutine. While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for its
+// end. If the run ends before f is called, f is not called. If the run ends while f runs, the functions of later Arounds are not called. The
+// function that f returns is called on a separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait until it has returned, at most for
+// CancelGrace or one second, whichever is longer. The Result contains a warning if f or the returned function panics, or if one of them still runs
+// after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -106,14 +108,14 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 // The type `surrounding` contains the functions that Around's functions have returned.
 type surrounding struct {
 	ends   []func(*Result)
-	late   []error       // warnings about functions of Around that were still running when the run ended
+	late   []error       // the errors of functions of Around that panicked after the run had ended
 	done   chan struct{} // closed when all functions have returned
 	waited once.Once     // ensures that the grace is granted only once
-	told   bool          // whether the Result has been returned; guarded by the run's resMu
+	told   bool          // whether Wait has returned the Result; guarded by the run's resMu
 }
 
-// The method `surround` calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock,
-// and has not called the method `open` yet.
+// The method `surround` calls the functions of Around one after the other, until the run has ended. A function of Around may call Goexit. The
+// caller calls surround before the method `open`, and does not hold the run's lock.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
@@ -192,7 +194,7 @@ func (r *Run) callEnd(end func(*Result), res **Result) {
 	err = bounded(contain(func() error { end(*res); return nil }))
 }
 
-// warnOfEnd adds a warning to a Result that Wait has not returned yet.
+// warnOfEnd adds a warning to the Result, unless Wait has already returned the Result.
 func (r *Run) warnOfEnd(res *Result, err error) {
 	r.resMu.Lock()
 	defer r.resMu.Unlock()
@@ -203,7 +205,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 
 var errStuckAround = errors.New("Around: a function still runs after the end of the run and the grace")
 
-// awaitAround waits until endAround has called all functions. It waits only once, and at most for the grace.
+// awaitAround waits until all functions that endAround calls have returned, but at most for the grace. A later call does not grant the grace again.
 func (r *Run) awaitAround(res *Result) {
 	a := r.span.Load()
 	if a == nil {
@@ -228,8 +230,7 @@ func (r *Run) awaitAround(res *Result) {
 //	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
 //	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
 //
-// With the option [Kinds], a run is refused if the graph contains a node whose kind is missing. Without the option, such a node fails when it is
-// performed.
+// With the option [Kinds], a run is refused if the Mux lacks the kind of a node. Without the option, the node fails when it is performed.
 type Mux map[string]StepFunc
 
 // Step performs s with the function for its Kind. If the function is missing or nil, the node fails with an error that matches [ErrUnknownKind],
@@ -252,9 +253,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph. It reports each Kind of a node, and each CompensateBy.Kind, for which the Mux needs a function and has none. It checks the
-// nodes of nested graphs, too. Each reported field is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not
-// compile, Check returns the error of [Graph.Compile].
+// Check compiles the graph and looks up each Kind and each CompensateBy.Kind for which the Mux needs a function, also in nested graphs. If
+// functions are missing, Check returns a [*GraphError]. It contains one problem for each field whose function is missing, and each problem matches
+// [ErrUnknownKind]. If the graph does not compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -263,9 +264,10 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds is an option that states which kinds of nodes the run's step function can perform. A [Mux] lists its own kinds. If a node at any depth needs
-// the step function and its kind is not listed, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if it
-// has its own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if the argument is nil.
+// Kinds is an option that states which kinds of nodes the run's step function can perform. The argument may be a [Mux]. If a node at any depth
+// needs the step function and its kind is not stated, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no step
+// function if it has its own Do, if kahn performs the node itself, or if the node is disabled or mocked. The run is refused with [ErrBadOption] if
+// the argument is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
@@ -276,15 +278,15 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not in kinds. Mocked nodes do not need the function. In test
-// mode, the plan may belong to the nested run of a composite. The parameter "within" is then the composite's double.
+// checkKinds reports each node that needs the host's step function but whose kind is not in the list `kinds`. A mocked node does not need the
+// function. In test mode, p may be the plan of a graph inside a node. Then `within` is the double of this node.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
 	}
 	ps := problems{graph: p.name}
-	seen := map[*Plan]bool{} // ensures that a graph which is used in several places is visited once
+	seen := map[*Plan]bool{} // ensures that a graph used in several places is visited once
 	var look func(p *Plan, t *testMode, within *double, prefix string)
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
@@ -318,7 +320,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			inside, d := t, (*double)(nil)
 			if t != nil {
 				if d = t.double(p, r, within); !t.names(d) {
-					inside, d = nil, nil // no node inside is mocked
+					inside, d = nil, nil // Mocks, Undos and Unmock name no node inside
 				}
 			}
 			look(inner, inside, d, path+"/")
@@ -332,8 +334,9 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// The method `choose` returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which the
-// function `could` returns true, in the order of declaration. Each name begins with the prefix.
+// The method `choose` returns names that a caller may have meant instead of an unknown name, at most maxListed of them. These are the names of the
+// nodes for which the function `could` returns true, in the order of declaration. A nil `could` accepts all nodes. Each name begins with the
+// prefix.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {
@@ -368,8 +371,8 @@ func (p *Plan) unknownOwn(id string) error {
 	return p.unknownNode(id)
 }
 
-// compositeOf returns the node with a Sub to which a part of a path refers. The part consists of the node's id and possibly the index of an item or
-// the number of an iteration.
+// compositeOf returns the node that one part of a path names. The part is the node's id, possibly followed by the index of an item or the number of
+// an iteration. compositeOf returns false if there is no such node, or if the node has no Sub.
 func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	r, ok := p.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
@@ -378,9 +381,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name under which no node waits or will wait. The function `status` returns the status of node r in a graph, or
-// false if no run performs the graph. Its parameter `prefix` identifies the graph: it is the prefix of the paths of the graph's nodes. If r is noRef,
-// `status` only reports whether a run performs the graph.
+// unknownGate returns the error for a name under which no node waits or will wait. The function `status` returns the status of node r in a graph,
+// or false if no run performs the graph. The parameter `prefix` of this function identifies the graph: the paths of all nodes of the graph begin
+// with this prefix. If r is noRef, `status` only reports whether a run performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

@@ -20,47 +20,47 @@ import (
 // TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is over.
 // Everything else is as in any run: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
 //
-// Result.Test then contains the outcome of each node and of each assertion. Execute does not return the failures of assertions. The method Err of
-// Result.Test returns them. With Limit(1), two runs in test mode have the same events, except for run ids and times.
+// After the run, Result.Test contains the outcome of each node, and the assertions that failed. Execute does not return the failures of assertions.
+// The method Err of Result.Test returns them. With Limit(1), two runs in test mode have the same events, except for run ids and times.
 //
-// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". In a TestMode, a path means the node in all items
-// and iterations. "M[]" means the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption] if a
-// path names no node of the graph. A path that leads into a step is checked only up to this step, since the step may expand into any graph, see
-// [Expand].
+// The path of a node consists of the ids of the composites around it and the node's own id, joined by slashes: "S/x" is the node x inside S. In a
+// TestMode, a path names the node in all items and iterations. "M[]" names the items of a map M of steps. If a path names no node of the graph, the
+// run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption]. A path that leads into a step is checked only up to this step,
+// since the step may expand into any graph, see [Expand].
 type TestMode struct {
-	// Mocks replace nodes, by path. If a composite is mocked, the nodes inside it do not begin. Contracts and the moderator do not judge the
-	// inputs and the output of a mock, and middleware is not called for a mock.
+	// Mocks replace nodes, by path. If a composite is mocked, the nodes inside it do not begin. Contracts and the moderator judge neither the inputs
+	// nor the output of a mocked node, and middleware is not called for a mock.
 	Mocks map[string]Mock
-	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside such a node are
-	// also performed, unless they have their own mocks. A gate in this list waits. Any other gate without a mock completes with the output
-	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the gate needs a mock.
-	// Without the mock the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
+	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside such a node are also
+	// performed, unless they have their own mocks. A gate that is performed waits for an answer. Any other gate without a mock completes with the
+	// output {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the run is
+	// refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
-	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node. Its Value is not used. A mocked node is
-	// undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without a compensation. Middleware is
-	// not called for mocked compensations.
+	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node. The Value of the Mock is not used. A
+	// mocked node is undone only if Undos contains its path. The run is refused with [ErrBadOption] if Undos contains the path of a node without a
+	// compensation. Middleware is not called for mocked compensations.
 	Undos map[string]Mock
-	// OnMissing selects what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are in neither
-	// are performed. OnMissing applies to each node inside these composites. Default: [MissingReal].
+	// OnMissing selects what happens to a step that neither Mocks nor Unmock names. Conditions with a test, triggers and composites are performed if
+	// neither names them. OnMissing applies to the steps inside these composites. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion
 }
 
-// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a null output. At most
-// one of the fields may be set. The other nodes get this result like the result of a step. For a condition or a gate, the Value is the label of the
-// branch. If this label is not one of the choices of a [Gate], the run is refused with a [*ChoiceError], which matches [ErrBadOption].
+// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a null output. At most one
+// of the fields may be set. Other nodes see this result as if a step had returned it. For a condition or a gate, the Value is the label of the
+// branch. If this label is not one of the choices of a [Gate], the run is refused with an error that wraps [ErrBadOption] and a [*ChoiceError].
 //
-// The node does not start: the event node.mocked replaces node.started. A mock without a Sequence is called once, and its failure is not retried.
-// A Sequence contains a mock for each attempt.
+// The node does not start: the event node.mocked replaces node.started. A mock without a Sequence has one attempt: its failure is not retried. A
+// Sequence contains a mock for each attempt.
 type Mock struct {
 	Value any
-	// Err fails the node. [Skip] and the other errors with a meaning for steps have the same meaning here.
+	// Err fails the node. An error with a special meaning, such as [Skip], has the same meaning as if a step had returned it.
 	Err error
 	// Do is called instead of the step, with the step's parameters, context, timeouts and slots.
 	Do StepFunc
-	// Sequence contains a mock for each attempt; the last one is also used for all further attempts. The node's policy determines whether there
-	// is another attempt, and when. A mock in a Sequence must not have a Sequence itself.
+	// Sequence contains a mock for each attempt; the last one is also used for all further attempts. The node's retry policy determines whether and
+	// when there is another attempt. A mock in a Sequence must not have a Sequence itself.
 	Sequence []Mock
 }
 
@@ -87,8 +87,8 @@ func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
-// ErrNoMock is matched by the error of a node without a mock under [MissingFail]. It is also matched by the error that refuses a run because a gate
-// has no mock and "approved" is not one of the gate's choices.
+// ErrNoMock is matched by the error of a node that has no mock, if OnMissing is [MissingFail]. If a gate has no mock, and "approved" is not one of
+// its choices, the run is refused with an error that also matches ErrNoMock.
 var ErrNoMock = errors.New("no mock")
 
 // autoLabel is the answer to a gate that has no mock: test mode completes the gate as if it had been approved.
@@ -150,8 +150,8 @@ type testMode struct {
 	unjudged *Result            // a copy of the Result, without Test
 }
 
-// The method `complete` sets the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So other callers of
-// complete wait at most for the grace, and then get the Result without Test.
+// The method `complete` sets the field Test of a Result. Only the first call judges the assertions. Assertions are user code, and may wait for the
+// end of the run that they judge. So the other callers of complete wait at most for the grace, and then get the Result without Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -184,7 +184,7 @@ type double struct {
 	mock     *Mock   // replaces the node; nil if the node is not replaced
 	undo     *Mock   // undoes the node; nil if the node's own compensation undoes it
 	unmocked bool    // whether Unmock contains the node, or a composite around it
-	itemOf   *double // if the nodes are the items of a map: the double of the map
+	itemOf   *double // the double of the map, if the nodes are the items of a map; otherwise nil
 	calls    atomic.Int64
 }
 
@@ -204,8 +204,8 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// The method `validate` reports paths that name no node of p, and entries of Undos for nodes that are not undone. p is the plan of the whole graph,
-// since paths may name nodes that a trigger has pruned.
+// The method `validate` reports paths that name no node of p, and entries of Undos for nodes that cannot be undone. p is the plan of the whole
+// graph, since paths may name nodes that a trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -235,7 +235,7 @@ func (t *testMode) validate(p *Plan) error {
 	return errors.Join(unknown...)
 }
 
-// notUndone returns why the node at a path cannot be undone, or "" if it can be undone or if the node is not known.
+// notUndone returns why the node at a path cannot be undone. It returns "" if the node can be undone or is not known.
 func (p *Plan) notUndone(path string) string {
 	r, ok := p.find(path)
 	if !ok {
@@ -317,8 +317,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep reports whether the run's step function performs a node, or the items of a map. The result `undo` reports whether the step function
-// performs the compensation of the node or of the items. byStep does not look inside composites. t is nil outside test mode.
+// byStep reports whether the run's step function performs a node or, for a map of steps, the items. The result `undo` reports whether the step
+// function performs the compensation of the node or of the items. byStep does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -391,7 +391,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// The method `double` returns the double of a node. The first call for a node makes it.
+// The method `double` returns the double of a node. The first call for a node makes the double.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -430,8 +430,8 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	return d
 }
 
-// checkGates reports a gate if its answer is not one of its choices. The answer is the value of the gate's mock, or "approved" without a mock. The
-// result of a mock's Do is checked later, when it is known.
+// checkGates reports each gate whose answer is not one of its choices. The answer is the value of the gate's mock or, if the gate has no mock,
+// "approved". The result of a mock's Do is checked later, when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)
@@ -490,13 +490,13 @@ func (r *Run) approve(ref machine.Ref) answer {
 const (
 	TestNotReached  = "not_reached" // the node was stopped or failed before it could be performed
 	TestMocked      = "mocked"      // a mock or a stub replaced the node
-	TestReal        = "real"        // the node was performed as in any run, because Unmock names it or because it needs no mock
+	TestReal        = "real"        // the node was performed as in any run: Unmock names the node or a composite around it, or the node needs no mock
 	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names the node, see OnMissing
 	TestAuto        = "auto"        // the node is a gate that test mode approved
-	TestSkipped     = "skipped"     // the node was skipped without being performed
+	TestSkipped     = "skipped"     // the node was skipped before it was performed
 )
 
-// TestSummary is the summary of a run in test mode. A run that is not in test mode has no summary: its TestSummary is nil. The methods treat nil like
+// TestSummary is the summary of a run in test mode. If the run is not in test mode, Result.Test is nil. The methods treat a nil TestSummary like
 // the zero value.
 type TestSummary struct {
 	// Nodes lists all nodes in the order of declaration. After a composite that began, it lists the nodes inside the composite. A node has one
@@ -519,7 +519,7 @@ type TestNode struct {
 	Calls int
 }
 
-// Node returns the summary of the node at path, and whether there is one.
+// Node returns the summary of the node at path, and whether s contains this node.
 func (s *TestSummary) Node(path string) (TestNode, bool) {
 	i := slices.IndexFunc(orZero(s).Nodes, func(n TestNode) bool { return n.Path == path })
 	if i < 0 {
@@ -572,8 +572,8 @@ func (d *double) outcome(n *NodeResult) string {
 	return TestNotReached
 }
 
-// Assertion is an expectation about a node in test mode: see [TestMode]. The node need not have run. Node may name one item, as in "M[2]". If a
-// path has several instances, each of them must meet the expectation.
+// Assertion is an expectation about a node in test mode: see [TestMode]. The node need not have run. The path may name one item, as in "M[2]". If
+// the path names the node in several items, the node must meet the expectation in each of them.
 //
 // [TestSummary].Failures contains the assertions that failed, as errors.
 type Assertion struct {
@@ -593,7 +593,7 @@ func (a *Assertion) Error() string {
 // Unwrap returns Err.
 func (a *Assertion) Unwrap() error { return a.Err }
 
-// AssertStatus expects a status.
+// AssertStatus expects that the node has the status `want`.
 func AssertStatus(node string, want Status) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("status %v", want), check: func(n NodeResult, _ int) error {
 		if n.Status == want {
@@ -627,7 +627,7 @@ func AssertError(node string, want error) Assertion {
 	}}
 }
 
-// AssertCalls expects this number of attempts of the node, or of its mock, in all items and iterations. See [TestNode].Calls.
+// AssertCalls expects that the node, or its mock, has had `want` attempts in all items and iterations together. See [TestNode].Calls.
 func AssertCalls(node string, want int) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("%d calls", want), check: func(_ NodeResult, calls int) error {
 		if calls == want {
@@ -637,7 +637,7 @@ func AssertCalls(node string, want int) Assertion {
 	}}
 }
 
-// AssertCompensation expects this state of the node's compensation.
+// AssertCompensation expects that the node's compensation is in the state `want`.
 func AssertCompensation(node string, want Compensation) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("compensation %v", want), check: func(n NodeResult, _ int) error {
 		switch {
@@ -650,8 +650,8 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects that a completed node has the value `want` at a place in its output. The types must be equal, too. The parameter `place` is a
-// path of keys, fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
+// AssertOutput expects that the node has completed, and that its output contains the value `want` at the given place. The types must be equal, too.
+// The parameter `place` is a path of keys, fields and indices, separated by dots, as in "items.0.name". An empty place means the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
 	if place != "" {
@@ -724,7 +724,7 @@ func at(value any, place string) (any, error) {
 
 // judge judges an assertion and records in s whether it passed.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := ErrGoexit // the error if the assertion's check does not return
+	err := ErrGoexit // the error if the assertion's check calls Goexit
 	defer func() {
 		if err == nil {
 			s.Passed++
@@ -745,7 +745,7 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	}
 	for _, n := range nodes {
 		calls := n.Attempts
-		t.mu.Lock() // an abandoned attempt may still return a graph
+		t.mu.Lock() // an abandoned attempt may still return a graph, which adds doubles
 		d := t.doubles[a.Node]
 		t.mu.Unlock()
 		if d != nil {
@@ -758,8 +758,8 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// The method `instances` returns the nodes at a path. If the path contains the number of an item, instances returns only this item. Otherwise it
-// returns the nodes of all items.
+// The method `instances` returns the nodes that a path names. If the path contains the number of an item, instances returns only the node in this
+// item. Otherwise it returns the node in each item.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

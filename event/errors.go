@@ -12,9 +12,9 @@ import (
 // ErrNoLog is returned by Run.Events of package kahn if the run keeps no events.
 var ErrNoLog = errors.New("the run keeps no events")
 
-// GapError is returned if a reader of events is too late: the log no longer keeps the events between After and First. The reader may continue
-// with Events(ctx, First-1). If After is not below First, a crash lost events that the reader had seen, and these events are no longer part of
-// the run. First is then the first event of the log.
+// GapError is returned if a reader of events is too late: the log no longer keeps the events between After and First. The reader may continue with
+// Events(ctx, First-1). If After is equal to First or greater, a crash has lost events that the reader had seen. The lost events are no longer part
+// of the run, and First is the first event of the log.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first event that the log keeps
@@ -28,19 +28,19 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("events %d to %d are no longer kept", e.After+1, e.First-1)
 }
 
-// NodeError is the failure of one node. It unwraps to the error of its step.
+// NodeError is the failure or the stop of one node. It unwraps to the step's error or to the cause of the stop.
 type NodeError struct {
 	Node    string
-	Attempt int // the attempt that failed permanently; 0 if none was started
+	Attempt int // the last attempt; 0 if no attempt was started
 	Kind    machine.CauseKind
 	Err     error
 }
 
-// Error returns the node, the kind of failure and the cause, shortened to about a kilobyte.
+// Error names the node and the kind of failure, and contains the text of Err, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
 	kind := e.Kind.String() + ": "
 	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with the kind, so do not repeat it
 }
 
-// Unwrap returns the error of the step.
+// Unwrap returns Err.
 func (e *NodeError) Unwrap() error { return e.Err }

@@ -1,4 +1,4 @@
-// Package event defines the events of a run. A sink is a function that is called with each event:
+// Package event defines the events of a run. A sink is a function that kahn calls with each event:
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(func(e event.Event) {
 //		switch p := e.Payload.(type) {
@@ -9,9 +9,9 @@
 //		}
 //	}))
 //
-// The option kahn.OnEvent adds a sink to a run. Run.Events of package kahn lets a program read the events later. The constants of [Type] say
-// what happened, such as [NodeRetried]. The types of payloads have nouns as names, such as [Retry]. Several types of events may have the same
-// type of payload.
+// The option kahn.OnEvent adds a sink to a run. With Run.Events of package kahn, a program reads the past events and waits for later ones. Each
+// constant of [Type], such as [NodeRetried], says what happened. Each payload has a Go type with a noun as its name, such as [Retry]. Events of
+// different Types may have payloads of the same Go type.
 //
 // The names by task:
 //
@@ -30,12 +30,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Event reports one fact about a run. The events of a run have one total order: run.started is the first, and the event that ends the run
-// is the last. The events of a node are in the order in which they happened. The end of a node precedes the events of other nodes that follow from
-// this end.
+// Event reports one fact about a run. The events of a run have one total order: run.started is the first, and the event that ends the run is the
+// last. The events of a node are in the order in which they happened. If the end of a node leads to events of other nodes, the end comes first.
 //
-// In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
-// schema.json of this package describes it.
+// In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload. The file schema.json
+// of this package describes the envelope.
 type Event struct {
 	ID       uint64 // 1, 2, 3, ... without gaps; 0 for a heartbeat, which is not kept
 	Type     Type
@@ -44,26 +43,27 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see kahn.TraceID.
 	TraceID string
-	// Parent is the id of the event that led to this one, or 0. The parent of a node's first event in an epoch is the end of the predecessor that
-	// decided the node's join, the start of the node's wave, or the failure that stopped the node. Without predecessors and waves it is the start of
-	// the run or, inside a composite, of the composite. The parent of a later event of the node is the node's previous event, not counting deltas and
-	// logs. The parent may date from an earlier process that performed the run.
+	// Parent is the id of the event that led to this one, or 0. For the first event of a node in an epoch, the parent is the start of the node's wave,
+	// the end of the predecessor that decided the node's join, or the start of the run or of the composite around the node. For a later event of the
+	// node, the parent is the node's previous event, not counting deltas, logs and compensations. If the node was stopped because of another node, the
+	// parent of the node's end may be an event of that other node. The parent may come from an earlier process that performed the run.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id. Inside a composite, the composite's path comes before
-	// the id: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1
-	// before the first redrive, and grows by one with each redrive.
+	// Node, Path, Attempt, Tier and Epoch are set in the events of nodes. Outside composites, Path is the node's id. Inside a composite, Path begins
+	// with the path of the composite: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop
+	// L. Epoch is 1 before the first redrive, and grows by one with each redrive.
 	Node    string
 	Path    string
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload is nil, or has the type that the comment of the event's constant names, see [Type]. A decoded event of an unknown type has a
-	// json.RawMessage as its Payload.
+	// The comment of each [Type] constant names the Go type of the Payload; "none" means that the Payload is nil. If a decoded event has an unknown
+	// Type, its Payload is a json.RawMessage.
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. It shows only the length of an output, and only the type of a user value
-// that is a list, a map or a struct. It shortens any other user value to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. It shows only the length of an output. It shows a user value as text,
+// shortened to about a kilobyte, if the value is a text, a number, a boolean, an error or a fmt.Stringer. It shows only the type of any other user
+// value.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {

@@ -34,8 +34,8 @@ type correlationJSON struct {
 	Phase   string `json:"phase,omitempty"`
 }
 
-// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. A member that is written even if it is
-// empty has a pointer type.
+// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. Most members are omitted if they are empty. A
+// member has a pointer type if an empty value must be written, too.
 type payloadJSON struct {
 	// node events
 	Node    string `json:"nodeId,omitempty"`
@@ -58,7 +58,7 @@ type payloadJSON struct {
 	LastEvent   *uint64            `json:"lastEventId,omitempty"`
 	Status      *machine.RunStatus `json:"status,omitempty"`
 	Degraded    *bool              `json:"degraded,omitempty"`
-	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: every run is evaluated when it ends
+	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true in an event that ends a run: the run is evaluated at its end
 	TotalSteps  *int               `json:"total_steps,omitempty"`
 	FailedSteps *int               `json:"failed_steps_count,omitempty"`
 	Failed      *[]string          `json:"failed,omitempty"`
@@ -161,8 +161,8 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the event as an envelope. Errors, and values of user code that JSON cannot express, are replaced by their text,
-// shortened to about a kilobyte.
+// MarshalJSON encodes the event as an envelope. It writes only the text of an error, shortened to about a kilobyte. It does the same for a value of
+// user code that JSON cannot express.
 func (e Event) MarshalJSON() ([]byte, error) {
 	phase := "engine"
 	if e.Type == Heartbeat {
@@ -171,8 +171,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
 }
 
-// marshal encodes the event. `envelope` writes the part before the payload. Its argument `wave` is the tier if the event has one, and otherwise
-// nil.
+// marshal encodes the event. The function `envelope` writes the part before the payload. Its argument `wave` is the tier of the event, or nil if the
+// event has no tier.
 func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
@@ -297,8 +297,8 @@ func (p *payloadJSON) encode(e *Event) error {
 	return nil
 }
 
-// UnmarshalJSON decodes an envelope. Payloads have their original types. But errors in payloads keep only their text, and a user value is decoded
-// as package json decodes it into a variable of type any. The payload of an unknown event type becomes a json.RawMessage. UnmarshalJSON returns an
+// UnmarshalJSON decodes an envelope. Each payload gets its original Go type. But an error in a payload keeps only its text, and a user value becomes
+// what package json decodes into a variable of type any. The payload of an unknown event type becomes a json.RawMessage. UnmarshalJSON returns an
 // error if a member has the wrong type. The error matches [machine.ErrBadValue] if a value is outside its enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
@@ -325,7 +325,7 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		// If a member has another type than in p, another program has written the payload, and the fields Node to Epoch of e stay empty.
+		// If a member does not have its type in p, another program has written the payload. The fields Node to Epoch of e then stay empty.
 		if json.Unmarshal(payload, &p) == nil {
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
@@ -437,7 +437,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 		data, err = json.Marshal(v)
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
-	// The second part of the condition is true if package json could not read an event with the value, since the value is nested too deeply.
+	// The second part of the condition is true if the value is nested so deeply that package json could not read an event with this value.
 	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) {
 		data, _ = json.Marshal(foreign.ValueText(v)) // no error: a string can always be encoded
 	}

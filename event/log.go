@@ -5,7 +5,8 @@ import (
 	"log/slog"
 )
 
-// levels maps event types to the levels at which LogTo logs them. An event of type node.log has the level that the step has chosen.
+// levels maps event types to the levels at which LogTo logs them. The function levelOf handles two exceptions: events of type node.log, and
+// compensations with an error.
 var levels = map[Type]slog.Level{
 	RunStarted: slog.LevelInfo, RunStatusChanged: slog.LevelInfo, RunRecovered: slog.LevelWarn,
 	RunCompleted: slog.LevelInfo, RunFailed: slog.LevelError, RunCancelled: slog.LevelWarn,
@@ -29,20 +30,20 @@ func levelOf(e *Event) slog.Level {
 		case e.Type == NodeCompensated:
 			return slog.LevelError
 		default:
-			return slog.LevelWarn // the previous attempt to compensate failed, so log a warning, as for node.retried
+			return slog.LevelWarn // the previous attempt to undo the node failed: the level is the same as for node.retried
 		}
 	}
 	return levels[e.Type]
 }
 
-// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The
-// record has the time of the event. Failures and the timeout of the run are logged at level Error; stops, retries, timeouts of nodes and
-// refusals at Warn; completions, skips, suspensions, answers, redrives and the start of a run at Info; most other events at Debug. A nil
-// logger means [slog.Default]. An event at a level that the logger's handler does not enable costs next to nothing.
+// LogTo returns a sink that logs every event as one record. The message is the type of the event or, for node.log, the message of the step. The
+// record has the time of the event. Failures and the timeout of the run are logged at level Error; stops, retries, recoveries, timeouts of nodes, and
+// refusals by a contract or the moderator at Warn; completions, skips, suspensions, answers, redrives and the start of a run at Info; most other
+// events at Debug. A nil logger means [slog.Default]. An event costs next to nothing if the logger's handler does not enable the event's level.
 //
-// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
-// node (its path), attempt and tier. Some types of events have further attributes, such as error and duration, which are omitted if
-// they are empty; docs/production.md lists them.
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have node (its
+// path), attempt and tier. Events of some types have further attributes, such as error and duration. Most of these are omitted if they are empty.
+// docs/production.md lists them.
 //
 // Each function in `more` is called with the event, and returns additional attributes. The option kahn.LogTo adds the kind and the label of the
 // event's node, as the attributes kind and label.

@@ -2,8 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry is the reason why a failed node was not attempted again. If several reasons apply, NoRetry is the first of them in the order
-// below.
+// NoRetry is the reason why a failed node was not attempted again. If several reasons apply, NoRetry is the one that comes first in the list below.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.
@@ -13,7 +12,7 @@ const (
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node or the run is being stopped
-	NoRetryUnstarted         // the node failed before an attempt: at its join, a merge or its inputs, or because a predecessor failed
+	NoRetryUnstarted         // the node failed before an attempt began: because of its join, a merge, its inputs or a failed predecessor
 	NoRetryNoPolicy          // the node has no policy, or its policy allows only one attempt
 	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
 	NoRetryAttempts          // this was the policy's last attempt

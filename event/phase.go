@@ -2,7 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// Phase determines which values of a step are checked.
+// Phase says which values of a step a contract or the moderator checks.
 type Phase uint8
 
 // The phases.

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Request names who requests a stop or a redrive of a run, and the reason: see Run.Cancel, Run.AbortAll and Redrive of package kahn. The two
-// texts are only for display and logs. Each text is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
+// Request says who requests a stop or a redrive of a run, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn. The two texts are for
+// display and logs only. kahn shortens each text to about a kilobyte, and keeps it in the Result, in events, in snapshots and in stores.
 type Request struct {
 	// Actor names the person or program that makes the request.
 	Actor string `json:"actor,omitempty"`
-	// Reason is why the actor makes the request.
+	// Reason says why the actor makes the request.
 	Reason string `json:"reason,omitempty"`
 }
 
-// String renders the request as a part of a line: by "ann" because "wrong input". Both texts are quoted and shortened.
+// String renders the request as a part of a line, for example: by "ann" because "wrong input". Both texts are quoted and shortened.
 func (q Request) String() string {
 	var parts []string
 	if q.Actor != "" {

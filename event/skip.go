@@ -8,32 +8,31 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// SkipReason is the reason why a node was skipped. The kind determines which fields are set. In JSON a SkipReason is an object with the member
-// "kind" and one member for each of these fields. The comments of the fields give the JSON names.
+// SkipReason is the reason why a node was skipped. The kind determines which of the other fields are used. In JSON, a SkipReason is an object with
+// the member "kind" and one more member for each used field. The comment of a field names its JSON member.
 type SkipReason struct {
 	Kind machine.SkipKind
 	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and null_propagation,
 	// Node is the predecessor; its JSON name is sourceNodeId. For null_propagation, Node is empty if no edge feeds the port. For superseded, Node is
 	// the successor whose join was decided without the skipped node; its JSON name is "by".
 	Node string
-	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
-	// failure. Its JSON name is label.
+	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which is taken only after a failure. Its
+	// JSON name is label.
 	Label string
-	// Answer is, for condition_branch, the labels of the condition's answer, separated by ", ". If the condition's answer has no labels, the field
-	// Answer is the text of the answer, shortened to about a kilobyte. If the condition failed, or the edge is a catch edge, Answer is empty. Its
-	// JSON name is answer.
+	// Answer is, for condition_branch, the answer of the condition: its labels, separated by ", ", or its text if it has no labels. The field Answer is
+	// shortened to about a kilobyte. It is empty if the condition failed, or if the edge is a catch edge. Its JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string
-	// Rule is, for rule_unsatisfied, the join rule. Its JSON name is rule.
+	// Rule is, for rule_unsatisfied, the join rule of the skipped node. Its JSON name is rule.
 	Rule string
-	// Expression is, for when_guard, the guard's text, or "func" for a Go function. Its JSON name is expression.
+	// Expression is, for when_guard, the text of the guard, or "func" if the guard is a Go function. Its JSON name is expression.
 	Expression string
-	// Message is, for self, the message that the step passed to Skip. Its JSON name is message.
+	// Message is, for the kind "self", the message that the step passed to kahn.Skip. Its JSON name is message.
 	Message string
 }
 
-// skipJSON is the JSON form of a SkipReason. All members that belong to the reason's kind are written, even empty ones, and no others.
+// skipJSON is the JSON form of a SkipReason. It has exactly the members that belong to the reason's kind, even if they are empty.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`
@@ -47,7 +46,7 @@ type skipJSON struct {
 	Message    *string          `json:"message,omitempty"`
 }
 
-// The method `fields` maps the members of the kind to the fields of the reason.
+// The method `fields` returns the members that belong to the kind, and maps each member to its field of the reason.
 func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
 	switch j.Kind {
 	case machine.SkipWhenGuard:

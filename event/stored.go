@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// storedJSON is the JSON form of an Event in a store. It lacks the id and the values that all events of a run share, since the store has columns
-// for them.
+// storedJSON is the JSON form of an Event in a store. It lacks the id, the run and the workflow, since the store keeps them outside the event's JSON.
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`
-	TraceID string          `json:"traceId,omitempty"` // omitted if it equals TraceID(run)
+	TraceID string          `json:"traceId,omitempty"` // omitted if it is equal to TraceID(run)
 	Parent  uint64          `json:"parentEventId,omitempty"`
 	Payload json.RawMessage `json:"payload"`
 }
@@ -34,7 +33,7 @@ func (e Event) MarshalStored() ([]byte, error) {
 }
 
 // UnmarshalStored decodes the result of MarshalStored. The other arguments become the event's run, workflow and id. UnmarshalStored decodes the
-// payload as UnmarshalJSON does.
+// payload by the rules of UnmarshalJSON.
 func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err error) {
 	var env storedJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -50,8 +49,8 @@ func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err
 	return e, nil
 }
 
-// TraceID returns the trace id of a run for which the host has set none, in the form of a W3C trace id. If the run's id is a UUID, the trace id
-// has the UUID's digits. Otherwise it is a hash of the id.
+// TraceID returns the trace id of a run without the option kahn.TraceID. It has the form of a W3C trace id. If the run's id is a UUID, the trace id
+// is the UUID without hyphens. Otherwise the trace id is a hash of the run's id.
 func TraceID(run string) string {
 	trace := strings.ReplaceAll(run, "-", "")
 	if raw, err := hex.DecodeString(trace); err != nil || len(raw) != 16 {

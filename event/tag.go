@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ExecutionTag describes a transition of a node as a row of a table.
+// ExecutionTag describes an event of a node, in the form of a row of a table.
 type ExecutionTag struct {
 	RunID    string         `json:"run_id"`
 	Node     string         `json:"node_id"`
@@ -14,7 +14,7 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses contains the causes that have another name in the tag node_retried, and maps each cause to this name.
+// tagCauses maps some causes to the names that they have in the tag node_retried. All other causes have their own names there.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
@@ -24,8 +24,8 @@ var tagCauses = map[machine.CauseKind]string{
 const suspendedTag = "node_suspended"
 
 // ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated, timed_out,
-// node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled. An aborted node has the tag node_cancelled, too. For all
-// other types of events the result ok is false. Metadata holds numbers, strings and slices of strings.
+// node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled. The end of an aborted node also becomes node_cancelled.
+// For any other event, ok is false. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}
 	switch p := e.Payload.(type) {

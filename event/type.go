@@ -96,9 +96,9 @@ func (t Type) EngineName() string {
 	return string(t)
 }
 
-// ParseType returns the type with the given name. This may be the type's own name, its [Type.EngineName], or another spelling that engines use, such as
-// node_start or step.exit. Other engines report the end of every run, whatever its status, as execution_complete; ParseType returns RunCompleted for
-// this name.
+// ParseType returns the type with the given name. The name may be the type's own name, its [Type.EngineName], or another name that other engines use,
+// such as node_start or step.exit. Some engines report the end of every run as execution_complete, whatever the run's status. ParseType returns
+// RunCompleted for this name.
 func ParseType(name string) (t Type, ok bool) {
 	t, ok = typesByName[name]
 	return t, ok

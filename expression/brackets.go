@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A bracket is an open bracket of a text.
+// A bracket is an opening bracket in a text.
 type bracket struct {
 	text string // "(", "[", "{" or "{{"
 	at   int    // the bracket's offset in bytes
@@ -13,9 +13,8 @@ type bracket struct {
 
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
-// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text or comments, and
-// it leaves "}}" unchanged where the two braces close two nested maps. The error names a bracket without a partner, and is nil if all brackets have
-// partners.
+// unbrace replaces each double brace by a parenthesis and a space, so that positions do not change. It changes neither quoted text nor comments, nor
+// a "}}" that closes two nested maps. The error names a bracket without a partner. It is nil if each bracket has a partner.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket
@@ -89,7 +88,7 @@ func endOfComment(text string, i int) int {
 	return i
 }
 
-// unpairedAt returns the error for the closing bracket at i. The bracket `last` is the last open bracket, which the bracket at i does not close.
+// unpairedAt returns the error for the closing bracket at i, which does not match `last`, the last open bracket. If none is open, `last` is zero.
 func unpairedAt(text string, i int, last bracket) *SyntaxError {
 	if last.text == "" {
 		return errorAt(text, i, fmt.Sprintf("%q closes nothing", text[i:i+1]))
@@ -98,7 +97,7 @@ func unpairedAt(text string, i int, last bracket) *SyntaxError {
 	return errorAt(text, i, fmt.Sprintf("expected %q before %q, to close the %q at %d:%d", closing[last.text], text[i:i+1], last.text, from.Line, from.Column))
 }
 
-// errorAt returns the error for an offset in the text.
+// errorAt returns an error with the line and column of an offset in the text.
 func errorAt(text string, offset int, message string) *SyntaxError {
 	before := text[:offset]
 	line := before[strings.LastIndexByte(before, '\n')+1:]

@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]. It reports nodes that are not ancestors, except in calls of `exists`, and
-// inputs that are not declared. It also reports the problems that Parse has found without rejecting the text, such as a status that is
-// compared with anything but the name of a status.
+// Check finds errors before a run: see [kahn.Expression]. It reports each undeclared input. It also reports each node that is not an
+// ancestor, unless the text names the node only in calls of `exists`. Check also reports problems for which Parse does not reject the text, for
+// example a status that is compared with a value that no status equals.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)
 	each := func(names []string, check func(name string) error) {
@@ -54,7 +54,7 @@ func (p problems) Error() string {
 // Unwrap returns the problems.
 func (p problems) Unwrap() []error { return p }
 
-// isStatus reports whether a node of the syntax tree is the path of a status.
+// isStatus reports whether a node of the syntax tree is the path to a status.
 func isStatus(n ast.Node) bool {
 	m, ok := n.(*ast.MemberNode)
 	if !ok {
@@ -64,9 +64,9 @@ func isStatus(n ast.Node) bool {
 	return ok && aspect.Value == "status" && isNode(m.Node)
 }
 
-// checkStatuses is called for the two operands of a comparison. If the first is the path of a status, checkStatuses reports a second operand that
+// checkStatuses is called for the two operands of a comparison. If the first is the path to a status, checkStatuses reports a second operand that
 // no status equals: a text literal that is not the name of a status, or a value that is never a text. If the second operand is a list,
-// checkStatuses judges each member of it.
+// checkStatuses checks each of its members.
 func (c *compiler) checkStatuses(status, with ast.Node) {
 	if !isStatus(status) {
 		return
@@ -154,11 +154,11 @@ func (c *compiler) kindOf(n ast.Node) string {
 	case *ast.ConditionalNode:
 		return same(n.Exp1, n.Exp2)
 	}
-	return c.kinds[n] // n is a call
+	return c.kinds[n] // exists and apply have set the kinds of calls; the kind of a path is unknown
 }
 
 // Answers returns the answers that the text may give as a condition, or nil if they are unknown. They are known for a truth value (true and
-// false), for a text literal, for the status of a node, and for an a ? b : c whose branches are such values.
+// false), for a text literal and for the status of a node. For a ? b : c they are known if they are known for both b and c.
 func (e *expression) Answers() []string { return slices.Clone(e.answers) }
 
 // answersOf finds the possible answers of a text.
@@ -191,8 +191,8 @@ type sample struct {
 // The list `samples` has a value of each kind. An operator or a function that refuses the sample of a kind refuses all values of this kind.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
-// checkOperands reports an operator or a function that always fails. It looks at two cases. In the first, the kinds of all operands are known and
-// do not fit. In the second, there are two operands, the kind of one is unknown, and no kind would fit.
+// checkOperands reports an operator or a function that always fails. It finds two cases. Either the kinds of all operands are known, and do not fit.
+// Or there are two operands, the kind of only one is known, and no kind of the other would fit.
 func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
 	values, open, known := make([]any, len(operands)), -1, ""
 	for i, operand := range operands {

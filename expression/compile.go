@@ -13,16 +13,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted, rounds an int64 that
-// it compares with a float64, and calls methods of values. It also does not distinguish a missing path from a path to null. This file replaces
-// expr-lang's compiler and machine.
+// This package uses expr-lang's parser, and this file replaces expr-lang's compiler and virtual machine. That machine cannot be interrupted, calls
+// methods of values, and does not distinguish a missing path from a path to null. If it compares an int64 with a float64, it rounds the int64.
 
 // A part is the compiled form of a node of the syntax tree.
 type part func(*evaluation) (any, error)
 
 type compiler struct {
 	source  file.Source
-	words   map[int]string // the names that asCalls has changed, by their positions
+	words   map[int]string // the original names of the calls that asCalls has changed, by position
 	parts   int
 	hoping  int      // how many calls of `exists` surround the current syntax node; a path in such a call may name nodes and members that do not exist
 	nodes   []string // nodes that the text names outside calls of `exists`
@@ -31,7 +30,7 @@ type compiler struct {
 	asks    []string // nodes whose status or error the text names, and nodes that it names in calls of `exists`
 	strange []error  // problems that do not depend on values: see check.go
 
-	kinds map[ast.Node]string // the kinds of the values of compiled syntax nodes, where known
+	kinds map[ast.Node]string // the kind of the value of each compiled syntax node, if known
 }
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
@@ -111,8 +110,7 @@ func (c *compiler) translate(n ast.Node) (part, error) {
 	return nil, c.errorf(n, "%s is not supported", strings.ToLower(kind))
 }
 
-// unsupported are the constructs that the parser accepts and this package does not, each with the reason and what to
-// write instead.
+// unsupported has the constructs that only the parser supports, each with a message that says what to write instead.
 var unsupported = map[string]string{
 	"Sequence":           "several expressions in one text are not supported; && joins conditions",
 	"VariableDeclarator": "let is not supported: there are no variables; a node of kind expression before this one may compute the value",
@@ -382,8 +380,8 @@ func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	}, nil
 }
 
-// The method `path` translates a path. The path begins with a namespace such as $nodes, or with a value such as a list literal. Names or positions
-// of members follow.
+// The method `path` translates a path. A path begins with a namespace such as $nodes, or with a value such as a list literal. The rest of the path
+// is names or positions of members.
 func (c *compiler) path(n ast.Node) (part, error) {
 	var members []*ast.MemberNode // outermost first
 	root := n
@@ -397,7 +395,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 		}
 		members, root = append(members, m), m.Node
 	}
-	take := func() *ast.MemberNode { // returns the innermost remaining member
+	take := func() *ast.MemberNode { // returns the next member of the path, or nil at the end of the path
 		if len(members) == 0 {
 			return nil
 		}
@@ -451,7 +449,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 	return value, nil
 }
 
-// noMember returns the error for a path that leads to no value. The error names the part of the path that is known before the evaluation.
+// noMember returns the error for a path that leads to no value. The error shows the path, with […] for a member that the evaluation computes.
 func noMember(path ast.Node) error {
 	var names []string // the last one first
 	for {
@@ -518,8 +516,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. The function "literal" returns the next member of the path, which must be a name. In its errors
-// the argument "what" describes this name.
+// namespaces has a function for each namespace, which translates the beginning of a path. The function "literal" returns the next member of the path.
+// If this member is not a name, literal returns an error, in which the argument "what" describes the expected name.
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,
@@ -564,7 +562,7 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {
-				e.view.Status(id) // View.Status fails the evaluation with an error that names the ancestors of the node with this expression
+				e.view.Status(id) // fails the evaluation, with an error that names the ancestors of the expression's node
 			}
 			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 		}

@@ -56,8 +56,8 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 	},
 }
 
-// The function `compute` uses integers if both operands and the result are of the type int64, and otherwise floating-point numbers. It returns an
-// error if the result is not a number.
+// The function `compute` computes with integers if both operands are int64 and the exact result fits an int64. Otherwise it computes with
+// floating-point numbers. It returns an error if an operand is not a number, or the result is infinite or not a number.
 func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
 	m, okM := number(a)
 	n, okN := number(b)
@@ -104,21 +104,21 @@ func float(n any) float64 {
 	return n.(float64)
 }
 
-// The method `made` returns a new text, and charges the evaluation one step for each 16 bytes of it.
+// The method `made` returns a new text, and charges the evaluation one step for each 16 bytes of this text.
 func (e *evaluation) made(s string) (any, error) {
 	return s, e.reads(s)
 }
 
-// The method `reads` charges the evaluation one step for each 16 bytes of a text.
+// The method `reads` charges the evaluation one step for each 16 bytes of a text. Any other value costs nothing.
 func (e *evaluation) reads(v any) error {
 	s, _ := text(v)
 	return e.spend(len(s) / 16)
 }
 
-// The type `function` is a function of the expression language. The language also has the function `exists`, which is not a value of this type: the
-// compiler translates its calls itself.
+// The type `function` describes a function of the expression language. The function `exists` is not of this type: the compiler translates calls of
+// `exists` itself.
 type function struct {
-	least, most int // the number of arguments
+	least, most int // the least and the greatest number of arguments
 	call        func(e *evaluation, args []any) (any, error)
 }
 
@@ -173,14 +173,14 @@ var functions = map[string]function{
 	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
 }
 
-// The map `results` has the kind of the results of each function whose results always have the same kind.
+// The map `results` has the functions that always return the same kind of value, each with this kind.
 var results = map[string]string{
 	"len": "number", "int": "number", "float": "number", "abs": "number", "floor": "number", "ceil": "number", "round": "number",
 	"contains": "bool", "startsWith": "bool", "endsWith": "bool", "split": "list",
 	"lower": "text", "upper": "text", "trim": "text", "join": "text", "replace": "text", "string": "text",
 }
 
-// onTexts returns a function whose arguments are texts. Reading them costs one step for each 16 bytes.
+// onTexts returns a function that checks that all arguments are texts, charges one step for each 16 bytes of them, and calls f.
 func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		texts := make([]string, len(args))
@@ -342,8 +342,8 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 }
 
 // The function `extreme` returns a function that finds the least or the greatest of its arguments. If its only argument is a list, the function
-// searches the members of the list. It compares each value with the best value so far, and passes the result to "before", which reports whether the
-// new value is better.
+// searches the members of the list. It compares each value with the best value so far. From the result of this comparison, "before" finds out
+// whether the new value is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -382,7 +382,7 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
 // asCalls finds word operators that are written as calls, such as contains(x, y). It capitalizes their first letters, so that the parser
-// does not take them for operators. Positions do not change. The map "words" has the original names by their positions in characters.
+// does not take them for operators. Positions do not change. The map "words" has the original names, by their positions in characters.
 func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
 	words = map[int]string{}

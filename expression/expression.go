@@ -1,4 +1,4 @@
-// Package expression evaluates guards and conditions that are texts, for example in a graph that was read from a document:
+// Package expression evaluates guards and conditions that are written as text, for example in a graph from a document:
 //
 //	g.Evaluator = expression.Evaluator{}
 //	g.StrictGuards = true // Compile reports texts that cannot be read or name nodes that they cannot see
@@ -39,38 +39,39 @@
 //	round(x)                a number rounded to the nearest integer; the result has the type of floor(x)
 //	min(x, ...), max(x, ...) the least and the greatest of numbers or texts, or of the members of a list
 //
-// The dollar signs are optional, and any part may be in double braces, as in a template: {{ nodes.classify.output.needsPr }} && {{
-// nodes.check.output.n }} > 3.
+// The dollar signs are optional. As in a template, any part may be in double braces: {{ nodes.check.output.n }} > 3.
 //
 // # Values
 //
-// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor, the error
-// matches [kahn.ErrNotAncestor]; a call of exists(...) may name any node. If it names an undeclared input, the error matches [kahn.ErrUnknownInput]. A
-// path leads through maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs.
-// Fields have their JSON names, or their Go names in any case. Methods are never called. A path to null exists, and its value is null. If a path
-// does not exist, the error matches [kahn.ErrNoValue]; for a guard, the field GuardErrors decides what happens next. The output of a node that has
-// not completed does not exist.
+// An expression may read only ancestors and, if the graph declares inputs, only the declared inputs. If it names a node that is not an ancestor, the
+// error matches [kahn.ErrNotAncestor]; a call of exists(...) may name any node. If it names an undeclared input, the error matches
+// [kahn.ErrUnknownInput].
 //
-// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If the expression names neither the
-// status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure]. It fails even if && or || would skip the path to
-// the output: see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
+// A path leads through slices, arrays, pointers, [json.RawMessage], exported fields of structs, and maps whose keys are of a string or integer type
+// or of type any. A path names a field by its JSON name. If the field has none, the path names it by its Go name, in any case. Methods are never
+// called. A path to null exists, and its value is null. If a path does not exist, the error matches [kahn.ErrNoValue]; for a guard, the field
+// GuardErrors decides what happens next. The output of a node that has not completed does not exist.
+//
+// Suppose that a condition, or the test of a loop, names the output of a node that failed, was aborted or was cancelled. Then it must also name
+// the status or the error of that node. Otherwise it fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip the path
+// to the output: see [kahn.View.Unread]. A call exists(path) counts as naming the status of the node in the path; len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists and maps
-// are equal if their members are. Values of different kinds are not equal. If an expression orders values of different kinds, or compares structs
-// as a whole, the error matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides whether a value counts as true. Check reports
-// expressions that fail whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything but the name
-// of a status, or that is used as a truth value.
+// are equal if their members are. Values of different kinds are not equal. If an expression orders anything but two numbers or two texts, or
+// compares structs as a whole, the error matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides whether a value counts as true.
+// Check reports operators and functions that fail whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared
+// with a value that no status equals, and a status that is used as a truth value.
 //
-// Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
-// remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.
+// Arithmetic on integers yields an int64 if the exact result is an int64, and otherwise a float64. So 6 / 2 is an integer, and 7 / 2 is not.
+// If an expression divides by zero, or a result is infinite or not a number, the error matches [kahn.ErrType].
 //
 // # Limits
 //
 // A text may have 4,096 bytes and about a thousand parts. There are no loops, and the host cannot add functions. An evaluation may take 100,000
-// steps. A step is spent for each part of the text and each member that the evaluation reads, for each 16 bytes of a json.RawMessage that it
-// decodes, and for each 16 bytes of a text that a function reads or makes. An evaluation checks its context every 256 steps, and stops if the
-// context has ended. Compared values may be 100 levels deep. Beyond a limit the error matches [ErrLimit].
+// steps. It spends a step on each part of the text that it evaluates, on each member of a list or map that it reads, on each 16 bytes of a
+// json.RawMessage that it decodes, and on each 16 bytes of a text that a function reads or makes. An evaluation checks its context every 256 steps,
+// and stops if the context has ended. Compared values may be 100 levels deep. If a limit is exceeded, the error matches [ErrLimit].
 package expression
 
 import (
@@ -95,7 +96,7 @@ const (
 	maxSteps = 100_000
 )
 
-// ErrLimit is matched by the error for a text, or for an evaluation, that exceeds a limit of this package.
+// ErrLimit marks the error for a text or an evaluation that exceeds a limit of this package.
 var ErrLimit = errors.New("expression limit exceeded")
 
 // SyntaxError describes what is wrong with a text, and where.
@@ -107,7 +108,7 @@ type SyntaxError struct {
 // Error returns the place and the message.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
-// notUTF8 returns the error of a text with a byte that belongs to no character.
+// notUTF8 returns the error for a text that is not UTF-8. The error names the first byte that belongs to no character.
 func notUTF8(text string) error {
 	at := 0
 	for r, n := utf8.DecodeRuneInString(text); r != utf8.RuneError || n != 1; r, n = utf8.DecodeRuneInString(text[at:]) {
@@ -117,7 +118,7 @@ func notUTF8(text string) error {
 	return &SyntaxError{1 + strings.Count(text[:at], "\n"), 1 + utf8.RuneCountInString(line), fmt.Sprintf("the byte 0x%02x is not UTF-8", text[at])}
 }
 
-// Evaluator implements the Evaluator of a [kahn.Graph].
+// Evaluator parses the expressions of a graph. Set it as the field Evaluator of a [kahn.Graph].
 type Evaluator struct{}
 
 // Parse reads a text. The error is a [*SyntaxError] or matches [ErrLimit].
@@ -159,7 +160,7 @@ type expression struct {
 	hoped   []string // the nodes that the text names only in calls of `exists`
 	inputs  []string // the inputs that the text names
 	strange []error  // see check.go
-	unasked []string // nodes whose output the text names, but neither their status nor their error
+	unasked []string // nodes whose output the text names outside calls of `exists`, and of which it names nothing else
 	answers []string // what the method Answers returns
 }
 

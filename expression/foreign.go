@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// The variable `foreign` maps operators and words of other languages to their equivalents here.
+// The variable `foreign` maps operators and words of other languages to their equivalents in this language.
 var foreign = map[string]string{
 	"=": "==", "===": "==", ":=": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=>": ">=", "≠": "!=", "≤": "<=", "≥": ">=", "&": "&&",
 	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -24,8 +24,8 @@ var foreignFunctions = map[string]string{
 // The variable `own` has the words of this language that other languages, such as SQL, write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
-// isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, isForeign changes the
-// error to name that operator or word, and the word that was probably meant.
+// isForeign reports whether an operator, a word or a quote of another language is at the error's place, or such a word is just before it. If so,
+// isForeign changes the error to name what it has found, and what to write instead.
 func (e *SyntaxError) isForeign(text string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -47,8 +47,8 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// The method `names` looks up the operator or word at a place with the function `instead`. If that function returns a replacement, the method puts the
-// word and the replacement into the error, and returns true.
+// The method `names` finds the operator or word at a place of the line, and passes it to the function `instead`. If `instead` returns a replacement,
+// the method puts the word and the replacement into the error, and returns true.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// A saying maps the parser's messages that match the pattern `said` to this package's message `says`. In `says`, $1 stands for the text that
+// A saying replaces each message of the parser that matches the pattern `said` by the message `says`. In `says`, $1 stands for the text that
 // the first group of the pattern matches.
 type saying struct {
 	said *regexp.Regexp
@@ -18,7 +18,7 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// The variable `sayings` covers the parser's messages except those about unexpected tokens, which the method `unexpected` handles.
+// The variable `sayings` covers the known messages of the parser except one: the method `unexpected` handles the message about an unexpected token.
 var sayings = []saying{
 	said(`unexpected end of expression|unexpected token EOF`, "unexpected end of the text; an operand or a name is missing"),
 	said(`literal not terminated`, "the quoted text has no closing quote"),
@@ -37,12 +37,12 @@ var sayings = []saying{
 
 const noPredicates = "functions that evaluate an expression for each member are not supported; a node with a map performs a graph for each item"
 
-// The pattern `token` matches the parser's message about an unexpected token, with the token's kind and text.
+// The pattern `token` matches the parser's message about an unexpected token. Its groups are the token's kind and the token's text.
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
-// The function `refusal` returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or
-// before it, the error names the bracket. Otherwise the error is the parser's, in this package's words. If this package does not know the parser's
-// message, it puts a phrase of its own before that message.
+// The function `refusal` returns the error for a text that the parser rejected with the error `refused`. If a bracket without a partner is at that
+// error's place or before it, refusal returns `unpaired`, the error about the bracket. Otherwise it replaces the parser's message in `refused` by a
+// message of this package. If this package does not know the parser's message, refusal only puts a phrase before that message.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired
@@ -67,7 +67,7 @@ func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	return refused
 }
 
-// The method `unexpected` returns the message for an unexpected token: it says what is missing before the token, or what to write instead.
+// The method `unexpected` returns the message for an unexpected token. If possible, the message says what is missing or what to write instead.
 func (e *SyntaxError) unexpected(text, kind, name string) string {
 	before, _ := e.around(text)
 	switch {
@@ -111,8 +111,8 @@ func (e *SyntaxError) around(text string) (before, after string) {
 	return strings.Join(lines[:e.Line-1], "") + string(line[:at]), string(line[at:])
 }
 
-// isUnfinished reports whether an operator lacks its second half. Such an operator is a single bar instead of "||", or a question mark without a
-// second branch. If isUnfinished finds such an operator, it changes the error to describe the operator.
+// isUnfinished reports whether the text has a single bar instead of "||", or a question mark without a second branch. If so, isUnfinished changes the
+// error to describe that operator.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)
 	word := strings.TrimLeftFunc(after, isWord)
@@ -132,7 +132,7 @@ func (e *SyntaxError) isUnfinished(text string) bool {
 
 func isWordOrSpace(r rune) bool { return isWord(r) || unicode.IsSpace(r) }
 
-// The method `follows` reports whether the braces are at the error's place. The place may be the second brace.
+// The method `follows` reports whether the two braces are at the error's place. This place may be the first or the second brace.
 func (e *SyntaxError) follows(text, braces string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

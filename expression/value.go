@@ -23,8 +23,8 @@ func mismatch(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kahn.ErrType, fmt.Sprintf(format, args...))
 }
 
-// The method `open` decodes a json.RawMessage, and charges steps for its size. It returns any other value as it is. The evaluation calls it for
-// every value from outside.
+// The method `open` decodes a json.RawMessage, or a pointer to one, and charges steps for its size. It returns any other value unchanged. The
+// evaluation calls open for every value from outside the expression.
 func (e *evaluation) open(v any) (any, error) {
 	raw, ok := v.(json.RawMessage)
 	if p, is := v.(*json.RawMessage); is && p != nil {
@@ -45,7 +45,8 @@ func (e *evaluation) open(v any) (any, error) {
 	return decoded, nil
 }
 
-// The function `plain` follows at most 10 pointers and interfaces, since a pointer may point to itself. Null becomes the zero Value.
+// The function `plain` returns the value to which v's pointers and interfaces lead. It follows at most 10 of them, since a pointer may point to
+// itself. If this value is null, plain returns the zero Value.
 func plain(v any) reflect.Value {
 	r := reflect.ValueOf(v)
 	for range 10 {
@@ -83,10 +84,10 @@ func member(v, key any) (any, error) {
 			}
 		}
 	}
-	return nil, errMember // null, numbers and the like have no members
+	return nil, errMember // a value of another kind, such as null or a number, has no members
 }
 
-// The function `inside` returns r, which is a part of a larger value, as an any.
+// The function `inside` returns the value of r, which is a part of a larger value. It returns errMember if r was read from an unexported field.
 func inside(r reflect.Value) (any, error) {
 	if !r.CanInterface() {
 		return nil, errMember
@@ -129,7 +130,8 @@ func mapMember(m reflect.Value, key any) (any, error) {
 	return inside(v)
 }
 
-// The function `field` finds an exported field, including promoted fields, by its JSON name, or by its Go name in any case.
+// The function `field` finds an exported field by its JSON name. If the field has no JSON name, its Go name counts, in upper or lower case. The
+// function also finds promoted fields.
 func field(r reflect.Value, name string) (reflect.Value, bool) {
 	for _, f := range reflect.VisibleFields(r.Type()) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -142,7 +144,7 @@ func field(r reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// The function `text` returns the text that a value is, and whether the value is a text.
+// The function `text` returns a text value as a string. It returns false if the value is not a text.
 func text(v any) (string, bool) {
 	if s, ok := v.(string); ok {
 		return s, true
@@ -154,8 +156,8 @@ func text(v any) (string, bool) {
 	return r.String(), true
 }
 
-// The function `number` returns the number that a value is, and whether the value is a number. The result is an int64, a float64, or a uint64 if the
-// number is beyond int64.
+// The function `number` returns a number as an int64, a uint64 or a float64. It returns a uint64 only for an integer beyond int64. It returns false
+// if the value is not a number.
 func number(v any) (any, bool) {
 	switch v := v.(type) {
 	case int64, float64:
@@ -188,8 +190,8 @@ func number(v any) (any, bool) {
 	return nil, false
 }
 
-// The function `integer` returns a number as an int64. It returns false if the value is not an integer, is beyond int64, or is a floating-point number
-// so large that it may have been rounded.
+// The function `integer` returns a number as an int64. It returns false if the value is not an integer, is beyond int64, or is a floating-point
+// number so large that it may have been rounded.
 func integer(v any) (int64, bool) {
 	switch n, _ := number(v); n := n.(type) {
 	case int64:
@@ -220,7 +222,7 @@ func negate(v any) (any, error) {
 	return nil, mismatch("minus %s", kind(v))
 }
 
-// The function `order` compares two numbers or two texts. A NaN has no order.
+// The function `order` compares two numbers or two texts. If one of the numbers is NaN, the result `ordered` is false.
 func order(a, b any) (c int, ordered bool, err error) {
 	x, isNumber := number(a)
 	y, both := number(b)
@@ -250,7 +252,7 @@ func orderNumbers(a, b any) (c int, ordered bool) {
 	return f.Cmp(g), true
 }
 
-// The function `exact` returns a number without rounding it; ok is false if n is not a number.
+// The function `exact` returns a number without rounding it. The result `ok` is false if n is NaN or nil.
 func exact(n any) (f *big.Float, ok bool) {
 	switch n := n.(type) {
 	case int64:
@@ -265,7 +267,7 @@ func exact(n any) (f *big.Float, ok bool) {
 	return nil, false
 }
 
-// maxNesting is the largest depth of values that can be compared. There must be a limit, since a value may contain itself.
+// maxNesting is the maximum nesting of two values that can be compared. There must be a limit, since a value may contain itself.
 const maxNesting = 100
 
 // The method `equal` compares two values.
@@ -324,7 +326,8 @@ func (e *evaluation) equalLists(r, s reflect.Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// equalMaps compares the members of two maps. Map iteration order affects only which of several errors equalMaps returns.
+// equalMaps compares the members of two maps. Map iteration order may affect which of several errors equalMaps returns. If a member differs, but the
+// comparison of all members exceeds a limit, the order also decides whether equalMaps returns false or an error.
 func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 	if r.Len() != s.Len() {
 		return false, nil
@@ -371,7 +374,7 @@ func (e *evaluation) equalInside(r, s reflect.Value, depth int) (bool, error) {
 	return e.equal(a, b, depth+1)
 }
 
-// The method `in` reports whether the value `a` is a member of the list `b`, a key of the map `b`, or the name of a field of `b`.
+// The method `in` reports whether the value `a` is a member of the list `b`, a key of the map `b`, or the name of a field of the struct `b`.
 func (e *evaluation) in(a, b any) (bool, error) {
 	r := plain(b)
 	switch kindOf(r) {

@@ -21,14 +21,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Bodies of requests.
+// These are the bodies of requests.
 type (
 	emptyBody  struct{}
 	reasonBody struct {
 		Reason string `json:"reason,omitempty"`
 	}
 	signalBody struct {
-		// Value is the answer: any JSON.
+		// Value is the answer. It may be any JSON.
 		Value json.RawMessage `json:"value"`
 		// Comment is stored with the answer.
 		Comment string `json:"comment,omitempty"`
@@ -40,8 +40,8 @@ type (
 		// If DespiteHandlers is set, the redrive also repeats nodes whose failures other nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 		// If Compensations is set, no node runs again: "repeat" repeats failed compensations, and "by_hand" says that an operator has
-		// undone the nodes' effects by hand. Then Nodes lists the nodes with these compensations; empty means all nodes whose
-		// compensations have failed.
+		// undone the nodes' effects by hand. In this case each of the Nodes must have a failed compensation; empty
+		// means all nodes whose compensations have failed.
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
@@ -88,7 +88,8 @@ var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requ
 // reasonBytes is the maximum length of a reason, a comment or the name of an actor; longer texts are cut.
 const reasonBytes = 1_000
 
-// The method `write` performs an action at most once for each idempotency key, and writes an audit record of it.
+// The method `write` performs an action and writes an audit record of the action. If the request repeats an idempotency key whose response is kept,
+// write does neither, and responds with the kept response.
 func (c *call) write() error {
 	key, kept, first, err := c.accept()
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// The method `accept` reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key. The
+// The method `accept` reads the request for an action. It returns the key under which the response is kept, and the entry for the response. The
 // result `first` is true if the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
@@ -204,7 +205,7 @@ func (c *call) answer(kept *kept) error {
 	return c.reply(http.StatusAccepted, kept.answer)
 }
 
-// The method `audit` writes a record of an action, with its response or its error.
+// The method `audit` writes an audit record of an action to the log, with the outcome of the action.
 func (c *call) audit(answer any, err error) {
 	attrs := []slog.Attr{
 		slog.String("action", strings.TrimPrefix(c.route.path, "api/v1/")), slog.String("actor", c.actor()), slog.String("remote", c.r.RemoteAddr),
@@ -241,8 +242,8 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// The method `actor` returns the name of the client that makes the request. Events and results contain the name. The method `actor` calls the
-// option Actor once; if Actor panics, the name is "".
+// The method `actor` returns the name of the client that makes the request. Events and results contain the name. For each request, the method calls
+// the option Actor once. If Actor panics, the name is "".
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""
@@ -378,7 +379,7 @@ func (c *call) signal() (any, error) {
 	return nil, err
 }
 
-// wasAnswered returns the error for an answer to a node that another client has answered.
+// wasAnswered returns the error for a client whose answer is too late, because the answer d of another client came first.
 func (c *call) wasAnswered(path string, d *kahn.Decision) error {
 	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "another answer came first", Answered: c.decision(path, d)}
 	if d.Actor != "" {
@@ -409,7 +410,8 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	return accepted, c.confirmed(c.live(), name, d)
 }
 
-// The method `confirmed` answers a node of a run that the Runner performs. If the run has a store, it waits until the answer is stored.
+// The method `confirmed` answers a node of a run that the Runner performs. If the run has a store, the method waits until the answer is stored, but
+// at most for loadTime.
 func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -434,7 +436,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// The method `going` returns an error if the run has ended, because the action is impossible then.
+// The method `going` returns an error if the run has ended. It is called for actions that are impossible after the end.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded
@@ -553,7 +555,7 @@ func (c *call) redrive() (any, error) {
 	return reply, nil
 }
 
-// redriveStored redrives an ended run of the store. If the store is a Controller, or if this process can perform the run, it redrives the run here.
+// redriveStored redrives an ended run of the store. It redrives the run itself if the store is a Controller, or if this process can perform the run.
 // Otherwise it posts a request to the store.
 func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
 	perform := func() error {

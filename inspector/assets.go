@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// dist contains the page, which `npm run build` builds in the folder `page`, and the notices of the page's dependencies.
+// dist contains the page and the notices of the page's dependencies. The command `npm run build` in the folder `page` builds both.
 //
 //go:embed all:page/dist
 var dist embed.FS

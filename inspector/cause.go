@@ -9,7 +9,7 @@ import (
 )
 
 // causeOf follows an error of a node to the failure that caused it. It returns the path of the node that failed by itself. It also returns the error
-// of that node, without the texts of the nodes around it.
+// of that node, without the text that each enclosing node has added.
 func causeOf(path string, err error) (string, error) {
 	for range 20 { // deeper graphs are rare
 		failed, ok := err.(*kahn.NodeError)
@@ -46,7 +46,8 @@ func causeOf(path string, err error) (string, error) {
 	return path, err
 }
 
-// addCause adds what went wrong in an ended run, as far as the client may see it: the failure of a node, and who stopped the run and why.
+// addCause adds to the row what went wrong in an ended run: the error of a failed node, and who stopped the run and why. It leaves out what the
+// client may not see.
 func (c *call) addCause(row *runRow, run subject) {
 	in := *c
 	in.target = run
@@ -90,8 +91,8 @@ func (c *call) stopRequest(last uint64) kahn.Request {
 	return kahn.Request{}
 }
 
-// addStop adds the cause for which the whole run was stopped, which it reads from the first stopped node. If the row has no error yet, addStop also
-// adds the error with which the program stopped the run.
+// addStop adds the cause for which the whole run was stopped. It reads the cause from the first node that was stopped with the run. If the row has no
+// error yet, addStop also adds the error with which the program stopped the run.
 func (c *call) addStop(row *runRow, run subject) {
 	for n := range run.Nodes() {
 		if n.Status != kahn.Cancelled && n.Status != kahn.Aborted || !stopsRuns[n.Cause.Kind] {

@@ -8,7 +8,7 @@ import (
 )
 
 // This file shows the forecasts of live runs: how long a run will still take, and which nodes are late. A stored run has no forecast, because
-// only the process that performs the run computes it.
+// only the process that performs a run can compute the forecast.
 
 // addForecast adds the forecast of the run, if it has one: the remaining time, and the step that exceeds its estimate by the longest time.
 func (row *runRow) addForecast(run *kahn.Run) {
@@ -29,7 +29,7 @@ func (row *runRow) addForecast(run *kahn.Run) {
 	}
 }
 
-// lateBy returns the longest time by which a running step exceeds its estimate, or nil if no step does.
+// lateBy returns the longest time by which a running step exceeds its estimate. It returns nil if no running step exceeds its estimate.
 func lateBy(f kahn.Forecast) *float64 {
 	if f.Late == 0 {
 		return nil
@@ -37,7 +37,7 @@ func lateBy(f kahn.Forecast) *float64 {
 	return expectedMillis(f.Late)
 }
 
-// lateAfter returns how long an attempt of a node may run before the node is late: twice the estimate, and at least a second longer than the
+// lateAfter returns how long an attempt of a node may run before the node is late: twice the estimate, but at least one second longer than the
 // estimate.
 func lateAfter(estimate time.Duration) time.Duration {
 	return time.Duration(saturate.Add(int64(estimate), int64(max(estimate, time.Second))))
@@ -52,8 +52,8 @@ func estimateOf(run subject, path string) (time.Duration, bool) {
 	return live.Estimate(path)
 }
 
-// lateIn returns how long it takes until a running node counts as late; this is negative if the node is late already. The result `ok` is false if the
-// node does not run, or has no estimate.
+// lateIn returns the time until a running node counts as late. This time is negative if the node is already late. The result `ok` is false if the
+// node is not running, or has no estimate.
 func lateIn(run subject, n kahn.NodeResult) (in time.Duration, ok bool) {
 	if n.Status != kahn.Running || over(run) {
 		return 0, false

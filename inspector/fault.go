@@ -16,13 +16,13 @@ type fault struct {
 	Message string `json:"message"`
 	// Action is the action that the client may not perform.
 	Action Action `json:"action,omitempty"`
-	// Choices are the values that would have been accepted.
+	// Choices are the values that the service accepts instead.
 	Choices []string `json:"choices,omitempty"`
-	// Answered is the first answer to a gate that was already answered; otherwise nil.
+	// If the request answers a node that was already answered, Answered is the first answer; otherwise nil.
 	Answered *answered `json:"answered,omitempty"`
 }
 
-// The type `answered` is the answer that a gate received.
+// The type `answered` is the answer that a node has received.
 type answered struct {
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -35,7 +35,8 @@ func (f *fault) Error() string { return f.Message }
 // errNoToken is the response to a request without the right token.
 var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "the request needs the token of the page: the host sets it in Options.Token, or finds it in its log"}
 
-// The method `passes` reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
+// The method `passes` reports whether the fault may be temporary. If the client then repeats the request with the same Idempotency-Key, the service
+// tries the action again.
 func (f *fault) passes() bool {
 	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
 }
@@ -45,7 +46,7 @@ type faultReply struct {
 	Error *fault `json:"error"`
 }
 
-// mostChoices is the maximum number of choices that a fault lists; it leaves out further choices.
+// mostChoices is the maximum number of choices that a fault lists.
 const mostChoices = 20
 
 // A refusal is the status and the code for an error of package kahn.
@@ -76,7 +77,7 @@ var refusals = []refusal{
 // errRefused stands for an error that is not in refusals, for example an error of a function of the host: see refusalOf.
 var errRefused = errors.New("the service refused the request")
 
-// refusalOf returns the first refusal that an error matches.
+// refusalOf returns the first refusal that an error matches, or the refusal errRefused if the error matches none.
 func refusalOf(err error) refusal {
 	for _, x := range refusals {
 		if errors.Is(err, x.match) {
@@ -86,8 +87,8 @@ func refusalOf(err error) refusal {
 	return refusal{errRefused, http.StatusConflict, "refused"}
 }
 
-// faultOf returns the fault with the status, the code and the choices for an error. The message of the fault is the text of the error, whatever the
-// client may see.
+// faultOf returns the fault with the status, the code and the choices for an error. The message of the fault is the text of the error, even if the
+// client may not see this text.
 func faultOf(err error) *fault {
 	var own *fault
 	if errors.As(err, &own) {

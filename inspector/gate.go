@@ -9,18 +9,19 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values on which the person
-// decides.
+// This file collects what a person needs to answer a gate: the words to choose from, the schema of the answer, and the values that the decision
+// depends on.
 
-// opposites maps a word to its opposite. If a gate declares only one word, and also accepts the opposite of this word, the page offers both as
-// answers. For example, a gate whose only edge is labelled "approved" can be rejected, too.
+// opposites maps a word to its opposite. If a gate declares only one word and also accepts the opposite of this word, the page offers both. For
+// example, if the only labelled edge of a gate has the label "approved", the page also offers "rejected".
 var opposites = map[string]string{
 	"approved": "rejected", "approve": "reject", "true": "false", "yes": "no", "rejected": "approved", "reject": "approve", "false": "true", "no": "yes",
 }
 
-// The method `offered` selects, from the accepted answers of a gate, the answers to offer: the words that the graph declares, without synonyms. If
-// there is only one such word, and the gate accepts its opposite, the opposite is offered, too. If there is no such word, or the gate's plan is
-// unknown, all accepted answers are offered.
+// The method `offered` returns the answers that the page offers for a gate: the accepted answers that the graph declares, without their synonyms.
+// If a gate answers "timeout" by itself at its deadline, its edge label "timeout" does not count as declared. If the graph declares only one
+// accepted answer and the gate accepts the opposite, the page offers both. If the graph declares no accepted answer, or if the plan is unknown,
+// the page offers all accepted answers.
 func (c *call) offered(at place, accepted []string) []string {
 	if at.plan == nil {
 		return accepted
@@ -52,12 +53,13 @@ func (c *call) offered(at place, accepted []string) []string {
 	return list
 }
 
-// adjacency has the edges of plans by node, so that a call that lists gates reads the edges of each plan once, however many gates the plan has.
+// adjacency caches the edges of plans, by node. With this cache, a request for a list of gates reads the edges of each plan only once, however
+// many gates the plan has.
 type adjacency map[*kahn.Plan]*edgesByNode
 
 type edgesByNode struct{ from, to map[string][]kahn.Edge }
 
-// edgesOf returns the edges of a plan by node.
+// edgesOf returns the edges of a plan, by source and by target. It sets DataOnly in side edges.
 func (c *call) edgesOf(plan *kahn.Plan) *edgesByNode {
 	if x := c.edges[plan]; x != nil {
 		return x
@@ -83,8 +85,8 @@ func (c *call) labelsOf(at place) (labels []string) {
 	return labels
 }
 
-// answerSchema returns the JSON Schema of a gate's answers. It returns nil if the gate has no schema, if the contract is Go code, or if the schema
-// is not JSON or is too large to be shown.
+// answerSchema returns the JSON Schema of a gate's answers. It returns nil if the plan is unknown or the gate has no schema. It also returns nil
+// if the schema is Go code (a kahn.Contract), is not JSON, or is too large to be shown.
 func answerSchema(at place) json.RawMessage {
 	if at.plan == nil {
 		return nil
@@ -113,14 +115,14 @@ func answerSchema(at place) json.RawMessage {
 	return text
 }
 
-// A basis is a value on which a person decides.
+// A basis is a value that the answer to a gate may depend on: an input of the gate, or the output of a predecessor.
 type basis struct {
 	Name  string `json:"name"`           // the name of the input, or the id of the predecessor
 	Path  string `json:"path,omitempty"` // the path of the predecessor; empty for an input of the gate
 	Value *value `json:"value"`
 }
 
-// rawBasis is a basis before the client's permissions are applied.
+// rawBasis is a basis whose value may contain more than the client may see.
 type rawBasis struct {
 	name, path string
 	value      any
@@ -128,12 +130,12 @@ type rawBasis struct {
 
 // These bounds limit the values that are shown with a gate. They are small, since a list may contain hundreds of gates.
 const (
-	mostBases  = 8    // values
-	shownBasis = 2048 // bytes of each
+	mostBases  = 8    // maximum number of values
+	shownBasis = 2048 // maximum size of each value, in bytes
 )
 
-// basesOf returns the gate's inputs, at most mostBases. If the gate has no inputs, or the store does not contain them, it returns the outputs of
-// the gate's direct predecessors, also at most mostBases.
+// basesOf returns the inputs of the gate or, if there are none, the outputs of the gate's direct predecessors. It returns at most mostBases
+// values. For a gate of a stored run it always returns outputs, because the store does not have the inputs.
 func (c *call) basesOf(path string) (list []rawBasis) {
 	params, _, err := c.target.Inputs(path)
 	if err == nil && len(params) > 0 {
@@ -157,7 +159,7 @@ func (c *call) basesOf(path string) (list []rawBasis) {
 	return list
 }
 
-// The method `bases` returns the values as the client may see them.
+// The method `bases` returns the values in the form in which the client may see them; nil if the client may not ViewData.
 func (c *call) bases(run, path string, raw []rawBasis) (list []basis) {
 	if !c.mayViewData() {
 		return nil

@@ -19,7 +19,7 @@ type graphReply struct {
 	// its id.
 	Inside    string      `json:"inside,omitempty"`
 	Prefix    string      `json:"prefix,omitempty"`
-	Iteration int         `json:"iteration,omitempty"` // of a loop
+	Iteration int         `json:"iteration,omitempty"` // the number of the loop's current or last iteration; 0 if the composite is no loop
 	Known     bool        `json:"known"`               // false if the composite has no graph yet
 	Nodes     []graphNode `json:"nodes"`
 	Edges     []graphEdge `json:"edges"`
@@ -43,14 +43,14 @@ type graphEdge struct {
 	From  int    `json:"from"` // From and To are indices in Nodes
 	To    int    `json:"to"`
 	Label string `json:"label,omitempty"`
-	On    string `json:"on,omitempty"`   // failure or always
+	On    string `json:"on,omitempty"`   // failure or always; empty if the edge waits for success
 	Data  bool   `json:"data,omitempty"` // the edge delivers data only
 }
 
 // mostNodes is the maximum number of nodes of one graph in a response; further nodes are left out.
 const mostNodes = 20_000
 
-// The type `inside` is a graph of a run, with its place in the run.
+// The type `inside` is one graph of a run: the outermost graph, or the graph in a composite.
 type inside struct {
 	plan      *kahn.Plan // nil if unknown
 	known     bool       // whether the graph exists
@@ -71,7 +71,7 @@ func look(run subject, path string) (inside, error) {
 	return inside{plan: in.Plan, known: in.Plan != nil || in.Nodes != nil, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
 }
 
-// A place is a node in its plan.
+// A place says where a node is: its number in a plan, and the graph that contains it.
 type place struct {
 	plan   *kahn.Plan
 	ref    machine.Ref
@@ -87,11 +87,11 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// looked has the graphs that a call has found inside composites, by path, so that a call that lists nodes reads the graph of each composite once,
-// however many nodes the composite has. A nil map keeps nothing.
+// looked caches the graphs that one request has read. The key is the path of the composite, or "" for the outermost graph. With this cache, a
+// request for a list of nodes reads the graph of each composite only once, however many of its nodes are listed. A nil map caches nothing.
 type looked map[string]inside
 
-// The method `look` calls the function `look`, and keeps the result.
+// The method `look` returns a graph from the cache. If the graph is not there, the method calls the function `look` and caches the result.
 func (x looked) look(run subject, path string) (inside, error) {
 	if in, ok := x[path]; ok {
 		return in, nil
@@ -103,7 +103,7 @@ func (x looked) look(run subject, path string) (inside, error) {
 	return in, err
 }
 
-// The method `place` returns the place of a node of the target.
+// The method `place` returns the place of a node of the run that the request names.
 func (c *call) place(path string) (place, error) { return find(c.target, path, c.looked) }
 
 // The function `find` returns the place of the node at a path. An id may contain slashes and brackets, so the first id of the path may end at any
@@ -125,8 +125,8 @@ func find(run subject, path string, seen looked) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn returns the place of the node with the given path, which must be inside the graph `in`. The argument `parent` is the path of the composite
-// that contains this graph.
+// findIn looks for the node with the given path in the graph `in`, and in the graphs inside it. The path must begin with in.prefix. The argument
+// `parent` is the path of the composite that contains the graph `in`.
 func findIn(run subject, in inside, parent, path string, seen looked) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -157,7 +157,8 @@ func findIn(run subject, in inside, parent, path string, seen looked) (place, bo
 	return place{}, false
 }
 
-// typeOf returns the type by which the page chooses the picture of a node.
+// typeOf returns the type of a node. The page chooses the node's picture by this type. The argument `item` says whether the node is an item of a
+// map.
 func typeOf(n kahn.Node, item bool) string {
 	switch {
 	case n.Loop != nil:
@@ -217,7 +218,7 @@ func (c *call) graph() (any, error) {
 	return reply, nil
 }
 
-// bareGraph adds the nodes of a graph whose plan is unknown.
+// bareGraph fills in the reply for a graph whose plan is unknown. If the run is a stored run, it adds the nodes. Otherwise it only counts them.
 func (c *call) bareGraph(reply *graphReply, in inside) {
 	s := c.stored()
 	for n := range in.nodes {
@@ -246,26 +247,26 @@ type stateReply struct {
 	Event uint64 `json:"event"`
 	// Status contains one letter for each node (see letters), in the order of graphReply.Nodes.
 	Status string `json:"status"`
-	// Attempts is the number of attempts of each node with more than one attempt. The key is the node's index in Status.
+	// Attempts contains, for each node with more than one attempt, the number of attempts. The key is the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
-	// Late contains, for running nodes, the milliseconds until the node counts as late. The key is the node's index in Status. The number is negative
-	// if the node is late already. Late has only nodes with an estimate, so it is empty for a stored run.
+	// Late contains, for each running node with an estimate, the time in milliseconds until the node counts as late. The key is the node's index
+	// in Status. The time is negative if the node is late already. For a stored run Late is empty, because its nodes have no estimates.
 	Late map[int]float64 `json:"late_in_ms,omitempty"`
-	// Insides counts the nodes inside each composite that has begun. The key is the composite's index in Status.
+	// Insides contains, for each composite that has begun, the numbers of nodes inside it. The key is the composite's index in Status.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
 // insideCounts counts the nodes in a composite's graph by status.
 type insideCounts struct {
-	Iteration int            `json:"iteration,omitempty"` // of a loop
+	Iteration int            `json:"iteration,omitempty"` // the number of the loop's current or last iteration; 0 if the composite is no loop
 	Counts    map[string]int `json:"counts"`
 }
 
 // mostInsides is the maximum number of entries in stateReply.Insides, and also in stateReply.Late; further entries are left out.
 const mostInsides = 1_000
 
-// letters has one letter for each status: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
-// aborted, cancelled (x) and skipped (k).
+// letters has one letter for each status: idle (i), waiting (w), ready (q), running (r), retrying (t), suspended (s), completed (c), failed (f),
+// aborted (a), cancelled (x) and skipped (k).
 const letters = "iwqrtscfaxk"
 
 func (c *call) state() (any, error) {
@@ -284,7 +285,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// The step of an unfinished node may have returned kahn.Expand. Only the method Inside shows that.
+		// The step of an unfinished node may have returned kahn.Expand. Only the method Inside shows whether it has.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -300,7 +301,7 @@ func (c *call) state() (any, error) {
 	return reply, nil
 }
 
-// countsInside counts the nodes in a composite that has begun.
+// countsInside counts the nodes in a composite by status. It returns false if the node is not a composite or has not begun.
 func countsInside(run subject, path string) (insideCounts, bool) {
 	in, err := run.Inside(path)
 	if err != nil || in.Nodes == nil {
@@ -324,11 +325,11 @@ type nodeRow struct {
 	Attempts int         `json:"attempts"`
 	Start    string      `json:"start,omitempty"`
 	Millis   float64     `json:"duration_ms"`
-	Estimate *float64    `json:"estimate_ms,omitempty"` // how long the node of a live run is expected to take; nil if that is not known
-	Late     bool        `json:"late,omitempty"`        // the running attempt takes longer than lateAfter allows
+	Estimate *float64    `json:"estimate_ms,omitempty"` // the expected duration of the node; nil if unknown, as in stored runs
+	Late     bool        `json:"late,omitempty"`        // the running attempt has taken longer than lateAfter allows
 	Memoized bool        `json:"memoized,omitempty"`    // the output comes from an earlier run
-	// SlotOf is the name of a group to which the node belongs and which has no free slot. It is set only in a list, and only for a ready node of
-	// the outermost graph.
+	// SlotOf is the name of the node's first full group: a group in which no slot is free. It is set only in lists of nodes, and only for ready
+	// nodes of the outermost graph.
 	SlotOf string `json:"slot_of,omitempty"`
 	Error  string `json:"error,omitempty"` // the first line of the error
 }
@@ -370,7 +371,7 @@ func (c *call) nodes() (any, error) {
 	return reply, nil
 }
 
-// troubleOfNode returns the rank of a node in a list in which nodes in trouble come first.
+// troubleOfNode returns the rank of a node in a list that begins with the nodes in trouble.
 func troubleOfNode(n kahn.NodeResult) int {
 	switch n.Status {
 	case kahn.Failed:
@@ -399,20 +400,21 @@ func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
 	return row
 }
 
-// previewReply lists the nodes that a redrive or a fork would run.
+// previewReply lists the nodes that a redrive or a fork would run, or the nodes with which a stored run would continue.
 type previewReply struct {
-	// Nodes are the paths of the first nodes that would run, in declaration order. Total is the number of all nodes that would run.
+	// Nodes are the paths of the nodes that would run, in declaration order, but at most mostPreviewed. Total is the number of all nodes that
+	// would run.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
-	// Asks are the gates in Nodes, which ask again. Completed are the other nodes in Nodes that have completed, without composites in which only
-	// a part runs again.
+	// Asks are the gates in Nodes: each of them would ask again. Completed are the other nodes in Nodes that have already completed. A composite
+	// is not in Completed if only a part of it would run again.
 	Asks      []string `json:"asks,omitempty"`
 	Completed []string `json:"completed,omitempty"`
-	CanFork   bool     `json:"can_fork,omitempty"` // whether a fork, which may have other inputs, is possible, too
-	// Refused is the reason why the request for the action needs despite_handlers: the action would repeat nodes whose failures other nodes have
-	// handled. It is "" if the request does not need despite_handlers.
+	CanFork   bool     `json:"can_fork,omitempty"` // whether a fork is possible, too; a fork may have other inputs
+	// If the action needs despite_handlers because nodes have handled failures, Refused is the error of a request without despite_handlers.
+	// Otherwise Refused is "".
 	Refused string `json:"refused,omitempty"`
-	// Inputs are the run's inputs, which the nodes get again; only for clients that may view_data.
+	// Inputs are the inputs of the run. The nodes would get them again. Only clients that may view_data see them.
 	Inputs []input `json:"inputs,omitempty"`
 }
 
@@ -421,7 +423,8 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed is the maximum number of nodes that a preview lists; further nodes are only counted.
 const mostPreviewed = 500
 
-// The method `unended` lists the nodes with which a stored run will continue: nodes that have begun and not ended, and nodes that are ready to begin.
+// The method `unended` lists the nodes of the outermost graph with which a stored run will continue: the nodes that have begun but not ended, and
+// the nodes that are ready to begin.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {
@@ -457,7 +460,8 @@ func (c *call) preview() (any, error) {
 	return c.previewed(from, list, err)
 }
 
-// The method `previewed` returns the reply to a preview of a redrive or a fork of a snapshot: `list` and `err` are the results of the preview.
+// The method `previewed` makes the reply to a preview. The argument `from` is the snapshot of the run; `list` and `err` are the results of
+// kahn.RedrivePreview or kahn.ForkPreview.
 func (c *call) previewed(from *kahn.Snapshot, list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list), Inputs: c.rootInputs(from)}
 	if errors.Is(err, kahn.ErrHandlers) {
@@ -482,7 +486,7 @@ func (c *call) previewed(from *kahn.Snapshot, list []string, err error) (any, er
 	return reply, nil
 }
 
-// rootInputs returns the inputs of a snapshot's run, as far as the client may see them.
+// rootInputs returns the inputs of the run in a snapshot, as far as the client may see them.
 func (c *call) rootInputs(from *kahn.Snapshot) (list []input) {
 	if !c.mayViewData() {
 		return nil

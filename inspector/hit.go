@@ -7,13 +7,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hitReply names the earlier run whose step made an output that comes from a kahn.Memo.
+// hitReply names the earlier run that produced a memoized output: see kahn.Memo.
 type hitReply struct {
 	Run string `json:"run,omitempty"` // empty if the client is not allowed to know of the run
-	At  string `json:"at"`            // when the step of that run returned
+	At  string `json:"at"`            // when the step of that run returned the output
 }
 
-// The method `hit` describes the earlier run that made an output. It returns nil if no earlier run made the output.
+// The method `hit` describes the earlier run that produced a memoized output. It returns nil if h is nil.
 func (c *call) hit(h *event.Hit) *hitReply {
 	if h == nil {
 		return nil
@@ -25,8 +25,8 @@ func (c *call) hit(h *event.Hit) *hitReply {
 	return reply
 }
 
-// seesHit reports whether the client may know of the run that made an output. If Options.Visible is set, seesHit returns false for a run that the
-// Runner does not have: Visible needs the labels of a run, and only the labels of the Runner's runs are known here.
+// seesHit reports whether the client may know of the run that produced an output. If Options.Visible is set, seesHit returns false for every run
+// that the Runner does not have: Visible needs the labels of a run, and seesHit can read only the labels of the Runner's runs.
 func (c *call) seesHit(id string) bool {
 	if c.h.Visible == nil {
 		return true
@@ -35,7 +35,7 @@ func (c *call) seesHit(id string) bool {
 	return ok && c.h.seesLive(c.r, run)
 }
 
-// hitLine describes in words where the output of a node comes from.
+// hitLine describes in words from which run the memoized output of a node comes.
 func (c *call) hitLine(p event.Completion) string {
 	line := ", with the output of an earlier run"
 	if p.Hit == nil {

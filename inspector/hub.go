@@ -12,17 +12,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hub sends changes to the open pages. While a page is open, one goroutine reads the state of the Runner's runs for all pages, several
-// times a second. The goroutine encodes each change once, however many pages are open. The messages contain nothing for which a client
-// needs ViewData.
+// hub sends changes to the open pages. While a page is open, one goroutine reads the state of the Runner's runs for all pages, several times a
+// second. The goroutine encodes each message once, however many pages get it. If Options.Visible is set, each page gets its own message about the
+// list of runs. The messages contain only what a client without ViewData may see.
 type hub struct {
 	handler *handler
 
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page leaves; nil without pages
-	ready chan struct{} // closed when the goroutine has listed the runs for the first time; from then on the goroutine notices changes
-	steps int64         // the number of events read and rows made; tests check that it does not grow with the number of pages
+	ready chan struct{} // closed when the goroutine has listed the runs for the first time; the goroutine notices all later changes
+	steps int64         // how many events were read and rows were made; tests check that this number does not grow with the number of pages
 }
 
 // A page is one open stream.
@@ -40,10 +40,10 @@ type page struct {
 const (
 	// tick is the interval at which the hub looks at the Runner.
 	tick = 200 * time.Millisecond
-	// maxPending is how many bytes may wait for a slow client. If more bytes wait, the hub sends a reset instead, and the client reads everything
-	// again.
+	// maxPending is the maximum number of bytes that wait for a slow client. If more bytes would wait, the hub replaces them by a reset. Then the
+	// client reads everything again.
 	maxPending = 1 << 20
-	// maxChanges is how many nodes one message may name.
+	// maxChanges is the maximum number of nodes in one message. If more nodes have changed, the hub sends a reset.
 	maxChanges = 4_000
 )
 
@@ -54,12 +54,13 @@ func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool
 	if p == nil {
 		return nil, false
 	}
-	// Once the goroutine has listed the runs for the first time, it reports all changes, so the page misses none.
+	// After the goroutine has listed the runs for the first time, it reports all changes. So the page misses none.
 	<-ready
 	return p, true
 }
 
-// The method `add` adds a page, and starts the goroutine if the page is the first.
+// The method `add` adds a page, and returns the page and h.ready. It starts the goroutine if the page is the first. It returns nil if there are
+// already `most` pages.
 func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan struct{}) {
 	from := h.last(run)
 	h.mu.Lock()
@@ -80,7 +81,8 @@ func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan 
 	return p, h.ready
 }
 
-// The method `last` returns the cursor at the last event of a run, or the zero cursor if the Runner does not have the run.
+// The method `last` returns the cursor of the present state of a run: the cursor at the run's last event. It returns the zero cursor if the
+// Runner does not have the run.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
 		c.run = run
@@ -100,7 +102,7 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// The function `differences` is for a run without events. It returns the nodes whose statuses differ between two cursors.
+// The function `differences` returns the nodes whose statuses differ between two cursors of a run without events.
 func differences(now, before cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0
@@ -113,7 +115,8 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// The method `earliest` returns the earliest cursor of the pages that show the run. The cursor of a page is from the time when the page joined.
+// The method `earliest` compares the cursors of the pages that show the run, and returns the one with the lowest event id. Each cursor is from
+// the time when its page joined. If the run has no events, `earliest` returns any of the cursors.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +129,7 @@ func (h *hub) earliest(id string) (c cursor) {
 	return c
 }
 
-// The method `leave` removes a page.
+// The method `leave` removes a page. It stops the goroutine if the page was the last.
 func (h *hub) leave(p *page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +230,7 @@ type seen struct {
 	status kahn.RunStatus
 	over   bool // the run has ended, or was left
 	last   uint64
-	counts [16]int // for a run without events: how many nodes are in each status
+	counts [16]int // for a run without events: the number of nodes in each status
 	undoes kahn.Compensation
 }
 
@@ -235,8 +238,8 @@ type seen struct {
 type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
-	// Counts has the number of all runs in each status. With Options.Visible it is missing, since counting would call that function for each
-	// run at every change.
+	// Counts has the number of all runs in each status. If Options.Visible is set, Counts is missing: to count, the hub would have to call
+	// Visible for each run at every change.
 	Counts counts `json:"counts,omitempty"`
 
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
@@ -268,7 +271,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// The method `choosing` returns the pages whose clients may know of only some runs. The field `sees` of such a page is set.
+// The method `choosing` returns the pages whose field `sees` is set. The clients of these pages may not know of all runs.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,7 +283,7 @@ func (h *hub) choosing() (list []*page) {
 	return list
 }
 
-// nodesMessage reports changes in a run: the status letter, the number of attempts and the path of each node.
+// nodesMessage reports the changes in a run: the path, the status letter and the attempt of each changed node.
 type nodesMessage struct {
 	Run   string   `json:"run"`
 	Event uint64   `json:"event"`
@@ -294,7 +297,8 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// The method `follow` looks for changes until the channel `stop` is closed. It does not report the runs that exist when it begins.
+// The method `follow` looks for changes until the channel `stop` is closed. It does not report runs that exist when it begins, unless they change
+// later.
 func (w *watch) follow(stop, ready chan struct{}) {
 	w.list()
 	close(ready)
@@ -350,8 +354,8 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// The method `nodes` sends the changes in a run to the pages that show the run. If the run has no cursor yet, it sends the changes since the first
-// of these pages joined.
+// The method `nodes` sends the changes in a run to the pages that show the run. If w.cursors has no cursor of the run, it sends the changes since
+// the cursor that the method `earliest` returns.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {
@@ -372,7 +376,7 @@ func (w *watch) nodes(id string) {
 	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
 		w.hub.tell("nodes", differences(now, before), mine)
 		return
-	case before.run != run, first > before.event+1: // the id names another run now, or the log has dropped events that the pages have not got
+	case before.run != run, first > before.event+1: // the id names another run now, or the log has dropped events that the pages lack
 		w.hub.send(reset, mine)
 		return
 	}
@@ -404,12 +408,12 @@ func (w *watch) nodes(id string) {
 	w.hub.count(m.Lines)
 }
 
-// statusAfter returns the status of a node after an event.
+// statusAfter returns the status of a node after an event with the given type. It returns false if the event does not determine the status.
 func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // the node is Idle or Ready now; the event does not say whether its predecessors have ended
+	case event.NodeInvalidated: // the node is Idle or Ready now; the event does not say whether the node's predecessors have ended
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

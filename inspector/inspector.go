@@ -45,12 +45,12 @@ type Action string
 // The actions.
 const (
 	View     Action = "view"      // see runs, graphs, names, statuses and times
-	ViewData Action = "view_data" // see inputs, outputs, configurations, errors and logs
+	ViewData Action = "view_data" // see inputs, outputs, configurations, errors, logs, comments and keys
 	Signal   Action = "signal"    // answer a gate, or a step that waits
 	Cancel   Action = "cancel"    // cancel, abort or leave a run, cancel a node
-	Redrive  Action = "redrive"   // repeat a part of an ended run, fork a run, end a backoff
-	Start    Action = "start"     // start a run of Options.Start
-	Schedule Action = "schedule"  // run a schedule of Options.Scheduler now, pause and resume it
+	Redrive  Action = "redrive"   // redrive an ended run, continue a stored run, fork a run, end a backoff
+	Start    Action = "start"     // start a run of a workflow in Options.Start
+	Schedule Action = "schedule"  // run a schedule of Options.Scheduler at once, pause it, resume it
 )
 
 // Options configures a handler. Runner or Store must be set.
@@ -58,10 +58,10 @@ type Options struct {
 	// Runner performs the runs of this process. The page shows the Runner's unfinished runs live, and the ended runs that the Runner still
 	// remembers.
 	Runner *kahn.Runner
-	// Store contains runs of other processes, and runs that the Runner has forgotten. For such a run, the page shows the state that the store has. If
-	// the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state from this
-	// snapshot. An operator may act on a run of another process. If the Store is a [Controller], the handler then calls its methods. Otherwise, if the
-	// Store is a store.Inbox, the handler posts a request. Nil: no such runs are shown.
+	// Store contains runs of other processes, and runs that the Runner has forgotten. For these runs, the page shows the state that the store
+	// has. If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the
+	// state from this snapshot. An operator may act on a run of another process. If the Store is a [Controller], it performs the action itself.
+	// If it is a store.Inbox but no Controller, the handler posts a request. Nil: the page shows only the runs of the Runner.
 	Store store.Admin
 	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs their runs. A run without a Workflow is shown
 	// without edges, and this process does not continue it.
@@ -69,39 +69,41 @@ type Options struct {
 	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with which the
 	// runs were stored. A value that the Codec cannot decode is shown in its stored form. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's text. The
-	// handler calls it with View for each request, and with every further Action that the request needs. The query parameter "run" is the id of the
-	// run, and the parameter "path" is the path of the node. The body of a redrive may name further nodes of that run. For a list, Authorize is called
-	// once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows everything to requests with the Token.
+	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's text.
+	// But if Authorize refuses only ViewData, most responses merely lack the values. The handler calls Authorize with View for each request, and
+	// with every further Action that the request needs. The query parameter "run" is the id of the run, and the parameter "path" is the path of
+	// the node. The body of a redrive or a fork may name nodes of the run, too. For a list, Authorize is called once for all runs: see Visible.
+	// For a stream, it is called again at the interval Reauthorize. Nil: a request with the Token may do everything.
 	Authorize func(*http.Request, Action) error
-	// Visible decides whether a client may know of a run, which may be another tenant's. Lists, counts and streams leave out hidden runs, and a
-	// request for a hidden run gets the response for an unknown run. If Visible is set, schedules and the counts of queues that no process serves are
-	// not shown at all, since they concern all runs. The handler calls Visible for each run and request, so Visible should be fast. Several goroutines
-	// call it. If Visible panics, the run is hidden. Nil: clients that may View know of all runs.
+	// Visible decides whether a client may know of a run. It can hide the runs of other tenants. Lists, counts and streams leave out hidden runs,
+	// and a request for a hidden run gets the response for an unknown run. If Visible is set, the page shows neither schedules, nor unserved
+	// queues, nor the place of a pending run in its line: all of these concern runs of several clients. The handler calls Visible for each run
+	// and request, so Visible should be fast. Several goroutines may call Visible at once. If Visible panics, the run is hidden. Nil: clients
+	// that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is the secret that clients need if Authorize is nil. Clients on this machine need the Token, too, because requests that come
-	// through a local proxy look as if they came from this machine. The page reads the token from a link that ends in #token=TOKEN, or asks
-	// the user; a cookie then admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16
-	// bytes. If Token is empty, Handler generates a token and writes it to Log.
+	// Token is the secret that clients need if Authorize is nil. If Authorize is set, Token must be empty. Clients on this machine need the
+	// Token, too, because a request through a local proxy looks like a request from this machine. The page reads the token from a link that ends
+	// in #token=TOKEN, or asks the user for it. A cookie then admits the browser. Programs send the header "Authorization: Bearer TOKEN". The
+	// Token must have at least 16 bytes. If Token and Authorize are both unset, Handler generates a token and writes it to Log.
 	Token string
 	// Actor returns the name of the client that makes a request. Events, results and the audit log contain the name. If Actor is nil, they contain no
 	// name.
 	Actor func(*http.Request) string
-	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before encoding,
-	// and must not change the value. Nil: clients that may ViewData see everything.
+	// Redact returns what the client may see in place of a value, an error or a line of the log. The handler calls Redact before it encodes the
+	// value. Redact must not change the value. Nil: clients that may ViewData see everything.
 	Redact func(*http.Request, Value) any
 	// Start contains the workflows that can be started from the page, by name. The context of a StartFunc does not end with the request.
 	Start map[string]StartFunc
-	// Scheduler manages the schedules that the page shows, with their next ticks and last runs. Operators may run a schedule now, pause it or resume
-	// it. The Scheduler should use the same store as Store, so that the page can mark schedules whose runs no process serves. Nil: no schedules are
-	// shown.
+	// Scheduler manages the schedules that the page shows, with their next ticks and last runs. Operators may run a schedule at once, pause it or
+	// resume it. The Scheduler should use the store in the option Store: then the page can mark the schedules whose runs no process serves. Nil:
+	// no schedules are shown.
 	Scheduler *schedule.Scheduler
-	// Hosts are the names, without a port, by which clients may reach the handler. The loopback names need not be listed. Requests for other hosts are
-	// rejected, because another site may have pointed the name of its own host at this server.
+	// Hosts are the names, without ports, by which clients may reach the handler. Loopback names are always allowed. The handler rejects requests
+	// for other hosts, because another site may have pointed the name of its own host at this server.
 	Hosts []string
-	// Log gets a record for each action. Nil: slog.Default().
+	// Log gets a record of each action, of each error of the Store, and of each panic of a function in these Options. Nil: slog.Default().
 	Log *slog.Logger
-	// MaxStreams is the maximum number of pages that get changes through a stream at the same time; further pages poll. Zero means 100.
+	// MaxStreams is the maximum number of pages that get changes through a stream at the same time. Further pages poll. Zero means 100.
 	MaxStreams int
 	// Reauthorize is the interval at which a stream calls Authorize again. Zero means 15 seconds.
 	Reauthorize time.Duration
@@ -115,7 +117,7 @@ type RunInfo struct {
 	Labels map[string]string
 }
 
-// StartFunc starts a run with the inputs that a user typed: a JSON object or nothing.
+// StartFunc starts a run with the inputs that a user typed: any JSON value, or nil if the user typed nothing.
 type StartFunc func(ctx context.Context, inputs json.RawMessage) (*kahn.Run, error)
 
 // Value is a value that Options.Redact may replace.
@@ -143,7 +145,7 @@ const (
 	Line   ValueKind = "line"   // a line of the log
 	Answer ValueKind = "answer" // the answer to a gate; if Name is "comment", the comment of an answer or of a request
 	Reason ValueKind = "reason" // why a node was skipped: the step's message, the condition's answer, or the guard's text
-	Key    ValueKind = "key"    // the concurrency key of a node, or of an item of a map
+	Key    ValueKind = "key"    // the concurrency key of a node or of an item of a map; the kahn.RunKey of a stored run
 	Label  ValueKind = "label"  // a label of a stored run; Name is the name of the label
 )
 
@@ -165,13 +167,13 @@ type handler struct {
 	queues  queues
 	waits   waits
 	turns   turns
-	gate    *tokenGate // nil if Options.Authorize is set
+	gate    *tokenGate // nil if Options.Authorize is set, or if an option is invalid
 	defect  string     // what is wrong with the options, or ""
 }
 
-// Handler returns the handler of the page and its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a slash;
-// http.StripPrefix is optional there. Other routers need http.StripPrefix. If an option is invalid, such as a negative number, the response to every
-// request is 500 with the name of the option.
+// Handler returns the handler of the page and its endpoints. An http.ServeMux may serve it at any pattern that ends in a slash, with or without
+// http.StripPrefix. Other routers need http.StripPrefix. If an option is invalid, such as a negative number, the response to every request is 500
+// and names the option.
 func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {

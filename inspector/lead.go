@@ -7,20 +7,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A lead says to which nodes the graph leads after an answer of a gate, after a failure of the gate, or after an answer of a condition that follows
-// the gate.
+// A lead says at which nodes the graph continues after one outcome. The outcome is an answer to a gate, a failure of the gate, or an answer of a
+// condition that directly follows the gate.
 type lead struct {
 	Answer string   `json:"answer,omitempty"` // the answer; if On and Answer are empty: any answer
-	On     string   `json:"on,omitempty"`     // instead of an answer: failure, or always
-	By     string   `json:"by,omitempty"`     // the path of the condition that gives the answer; empty if the gate itself gives it
+	On     string   `json:"on,omitempty"`     // failure or always, if the lead is for one of these outcomes and not for an answer
+	By     string   `json:"by,omitempty"`     // the path of the condition that gives the answer; empty if the gate itself gives the answer
 	To     []string `json:"to,omitempty"`     // the paths of the first few nodes
 	More   int      `json:"more,omitempty"`   // the number of further nodes
-	// If the answer leads to no node, Skips are the paths of the first nodes that are skipped because they need another answer.
+	// If the answer leads to no node, Skips are the paths of the first few nodes that the answer skips, because they need another answer.
 	Skips []string `json:"skips,omitempty"`
 }
 
-// onDeadline returns what happens at the deadline of a wait without an answer, in the words of gate.OnDeadline. It returns "" if the plan is
-// unknown.
+// onDeadline returns the value of gate.OnDeadline: what happens if a wait has no answer at its deadline. It returns "" if the plan is unknown.
 func onDeadline(at place) string {
 	switch n := at.node(); {
 	case at.plan == nil:
@@ -33,8 +32,10 @@ func onDeadline(at place) string {
 	return "fail"
 }
 
-// leadsOf returns where the graph continues after a gate: for each offered answer, for the answer "timeout" if the gate gives it at its deadline, and
-// for a failure. If an edge without a label leads from the gate to a condition, leadsOf adds the branches of that condition.
+// leadsOf returns the leads of a gate; nil for a step that waits. There is a lead for each offered answer, and one for the answer "timeout" if
+// the gate gives it at its deadline. There is also a lead for a failure, and one for the edges that wait for any end of the gate. If no out-edge
+// of the gate has a label, a single lead stands for all answers. If a plain edge leads from the gate to a condition, leadsOf adds the leads of
+// the condition.
 func (c *call) leadsOf(at place, g gate) (list []lead) {
 	if n := at.node(); n.Kind != kahn.KindGate || n.Do != nil {
 		return nil
@@ -75,7 +76,7 @@ func (c *call) leadsOf(at place, g gate) (list []lead) {
 // mostLeads is the maximum number of leads of a gate in a response; further leads are left out.
 const mostLeads = 20
 
-// branchesOf returns where the labels of a condition lead. For any other node it returns nil.
+// branchesOf returns a lead for each label at the out-edges of a condition or another node. It returns nil for a node without labelled out-edges.
 func (c *call) branchesOf(at place, id string) (list []lead) {
 	out := c.effectsOf(at.plan, id)
 	for _, e := range out {
@@ -87,7 +88,7 @@ func (c *call) branchesOf(at place, id string) (list []lead) {
 	return list
 }
 
-// effectsOf looks at the first mostNeighbours out-edges of a node, and returns the edges that decide whether their targets run.
+// effectsOf returns the out-edges by which a node affects whether other nodes run. It looks only at the node's first mostNeighbours out-edges.
 func (c *call) effectsOf(plan *kahn.Plan, id string) (list []kahn.Edge) {
 	out := c.edgesOf(plan).from[id]
 	for _, e := range out[:min(len(out), mostNeighbours)] {

@@ -9,21 +9,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lineRow is the place of a pending run in a line of runs that wait to begin. The line consists of the runs of the Runner, or of the stored runs
-// with the same key.
+// lineRow is the place of a pending run in a line of runs that wait to begin. For a run of the Runner, the line consists of the Runner's pending
+// runs. For a stored run, it consists of the pending stored runs with the same key.
 type lineRow struct {
 	Ahead   int  `json:"ahead"`           // the number of pending runs that begin before this run
 	More    bool `json:"more,omitempty"`  // Ahead may be too small, because not all pending runs were read
-	Running int  `json:"running"`         // the number of runs that run now; 0 for stored runs without a key
+	Running int  `json:"running"`         // how many runs of the Runner run now; for a stored run: how many runs with its key, or 0 if it has no key
 	Limit   int  `json:"limit,omitempty"` // how many may run at once, if the Runner has a limit
-	// From is the time at which the run may begin. It is set only if this time is in the future. Ahead is 0 until then.
+	// From is the earliest time at which a stored run may begin. It is set only if this time is in the future. Then Ahead is 0.
 	From string `json:"from,omitempty"`
 }
 
 // mostInLine is the maximum number of pending runs that are read from a store to find a run's place.
 const mostInLine = 500
 
-// lineOf returns the place of a run that waits until the Runner begins it, or nil if the run does not wait.
+// lineOf returns the place of a run of the Runner, or nil if the run is not pending.
 func (h *handler) lineOf(run *kahn.Run) *lineRow {
 	if run.Status() != kahn.RunPending || over(run) {
 		return nil
@@ -79,7 +79,7 @@ func comesFirst(a, b *store.Run) bool {
 	return cmp.Or(dueSince(a).Compare(dueSince(b)), cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// dueSince returns when a pending run became due.
+// dueSince returns the time at which a pending run became due.
 func dueSince(run *store.Run) time.Time {
 	if run.WakeAt.IsZero() {
 		return run.Created

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// logLine is an event as a line of the log.
+// logLine is a line of the log. It describes one event.
 type logLine struct {
 	ID      uint64     `json:"id"`
 	Time    string     `json:"time"`
@@ -27,11 +27,11 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the value of the parameter "after" for the next page. More means that the run has events after this page.
+	// After is the value of the parameter "after" for the next page. More is true if the run has events after this page.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// Before is set only if the request had the parameter "before". It is the value of this parameter for the preceding page, or 0 if there is
-	// none.
+	// Before is set only if the request had the parameter "before". It is the value of this parameter for the preceding page, or 0 if there is no
+	// such page.
 	Before uint64 `json:"before,omitempty"`
 	// First and Last are the ids of the first and the last kept event.
 	First uint64 `json:"first"`
@@ -40,8 +40,8 @@ type logReply struct {
 }
 
 const (
-	mostScanned = 50_000 // the maximum number of events that one request reads
-	scanWindow  = 2_000  // the number of events that are read at once when reading backwards
+	mostScanned = 50_000 // the maximum number of events that are read for one page of the log
+	scanWindow  = 2_000  // the number of events that addEarlier reads at once
 )
 
 const (
@@ -63,7 +63,7 @@ func (c *call) lines() lines {
 	return l
 }
 
-// The method `chosen` returns an event as a line, and whether `l` selects the event.
+// The method `chosen` reports whether `l` selects an event. If so, it also returns the event's line.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {
@@ -113,8 +113,8 @@ func (c *call) log() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// addEarlier adds the last selected lines before the event with the id `before`. Events can only be read forwards, so addEarlier reads one window of
-// events after another, beginning with the latest window.
+// addEarlier adds the last selected lines before the event with the id `before`. Events can only be read forwards. So addEarlier reads the events
+// in windows: first the latest window, then the preceding windows.
 func (c *call) addEarlier(run subject, reply *logReply, before uint64) error {
 	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
 	reply.After, reply.More = before-1, before-1 < reply.Last
@@ -168,7 +168,7 @@ func (c *call) logFile() (any, error) {
 	n := 0
 	for e := range reached(c.r.Context(), c.withPast(), 0, last, &failed) {
 		if n++; n%scanWindow == 1 {
-			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a new deadline for each part: the file may be long, and the client slow
+			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // set a new deadline for each part, since the file may be long and the client slow
 		}
 		line, ok := c.chosen(chosen, e)
 		switch {
@@ -196,8 +196,8 @@ func (c *call) logFile() (any, error) {
 	return nil, nil
 }
 
-// eventFault returns the error that the client gets if the events of a run cannot be read further. For a run of the Runner it returns nil,
-// and the reply lacks the events that the Runner no longer keeps.
+// eventFault returns the error for the client if the events of a run cannot be read further. For a run of the Runner it returns nil: then the
+// reply only lacks the events that the Runner no longer keeps.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil
@@ -205,7 +205,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// The function `beneath` reports whether a path is the path of the given node, or of a node inside that node.
+// The function `beneath` reports whether a path leads to the given node, or to a node inside it. If `node` is empty, it returns true.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true
@@ -265,7 +265,7 @@ func (c *call) line(e kahn.Event, level slog.Level) logLine {
 	return logLine{ID: e.ID, Time: stamp(e.Time), Type: e.Type, Level: strings.ToLower(level.String()), Path: e.Path, Attempt: e.Attempt, Text: shown}
 }
 
-// lineOf returns a text about an event.
+// lineOf describes an event in words.
 func lineOf(e kahn.Event) string {
 	switch p := e.Payload.(type) {
 	case event.LogRecord:
@@ -280,7 +280,7 @@ func lineOf(e kahn.Event) string {
 		return "the run continues: the process that performed it has died"
 	case event.Completion:
 		if p.Memoized {
-			return completed(p) // no step was called, and the caller adds the text that hitLine returns
+			return completed(p) // no step was called; the caller adds the result of hitLine
 		}
 		return completed(p) + " after " + lasted(p.Duration)
 	case event.NodeEnd:
@@ -326,7 +326,7 @@ func lineOf(e kahn.Event) string {
 	return string(e.Type)
 }
 
-// The function `completed` returns a text about the end of a node, without a duration.
+// The function `completed` describes in words how a node completed, without the duration.
 func completed(p event.Completion) string {
 	if len(p.Labels) == 0 {
 		return "completed"
@@ -334,14 +334,15 @@ func completed(p event.Completion) string {
 	return "completed: " + strings.Join(p.Labels, ", ")
 }
 
-// The method `waited` returns a text that says how long a gate had waited when it completed with the event e. The method looks for the beginning of
-// the wait in the scanWindow events before e, for at most mostWaits gates of a request. If it does not find the beginning, it returns "".
+// The method `waited` returns a text that says how long a gate waited until the event e completed it. The method looks for the beginning of the
+// wait in the scanWindow events before e. If it does not find the beginning, it returns "". It also returns "" after it was called mostWaits
+// times for one request.
 func (c *call) waited(e kahn.Event) string {
 	if c.waits++; c.waits > mostWaits {
 		return ""
 	}
 	var asked time.Time
-	var failed error // not used: if the events cannot be read, the line lacks the time
+	var failed error // not used: if the events cannot be read, the line lacks the duration
 	for x := range reached(c.r.Context(), c.target, e.ID-min(e.ID, scanWindow), e.ID-1, &failed) {
 		if x.Type == event.NodeSuspended && x.Path == e.Path {
 			asked = x.Time
@@ -355,8 +356,8 @@ func (c *call) waited(e kahn.Event) string {
 
 const mostWaits = 20
 
-// endLine returns a text about the end of the run. The duration in the payload counts from the time at which the last process continued the
-// run.
+// endLine describes the end of the run in words. If the run was continued, p.Duration counts only from the last continuation. Then the text also
+// contains the time since the run first started.
 func (c *call) endLine(e kahn.Event, p event.RunEnd) string {
 	line := fmt.Sprintf("the run is %v after %v", p.Status, lasted(p.Duration))
 	if first := c.target.FirstStarted(); !first.IsZero() && first.Before(e.Time.Add(-p.Duration-continuedLater)) {
@@ -365,14 +366,16 @@ func (c *call) endLine(e kahn.Event, p event.RunEnd) string {
 	if p.Degraded {
 		line += ", degraded"
 	}
-	// Only the last end of the run gets its cause, since after a redrive the nodes no longer have the errors of an earlier end.
+	// A run that was redriven has ended several times. Only the last end gets its cause, since the nodes no longer have the errors of the earlier
+	// ends.
 	if _, last := c.target.EventRange(); e.ID == last {
 		line += c.endCause(p)
 	}
 	return joined(line, p.Request.String())
 }
 
-// endCause returns a text about the failure that ended a run, or about the cause for which the whole run was stopped; "" if there is neither.
+// endCause describes in words the failure that ended a run. If there is no such failure, it returns the cause for which the whole run was
+// stopped, or "" if the run was not stopped.
 func (c *call) endCause(p event.RunEnd) string {
 	if len(p.Failed) > 0 {
 		if res, err := c.target.Node(p.Failed[0]); err == nil && res.Err != nil {
@@ -386,11 +389,11 @@ func (c *call) endCause(p event.RunEnd) string {
 	return ""
 }
 
-// If a run first started more than continuedLater before its last process began to perform it, the run counts as continued. A smaller difference
-// may come from imprecise clocks.
+// A run counts as continued if it first started more than continuedLater before its last process began to perform it. A smaller difference may
+// come from imprecise clocks.
 const continuedLater = 10 * time.Millisecond
 
-// The function `lasted` returns a duration as a text. Below a millisecond, digits would only show how busy the machine was.
+// The function `lasted` returns a duration as a text. It leaves out fractions of a millisecond, which would only show how busy the machine was.
 func lasted(d time.Duration) string {
 	if d < time.Millisecond {
 		return "less than 1ms"
@@ -398,7 +401,7 @@ func lasted(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// undoLine returns a text about the progress of undoing a node.
+// undoLine describes in words how far the undoing of a node is.
 func undoLine(t event.Type, p event.Compensation) string {
 	switch {
 	case t == event.NodeCompensated && p.Err != nil:
@@ -418,7 +421,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	return line
 }
 
-// The function `joined` appends a space and a text to a line. It does nothing if the text is empty.
+// The function `joined` returns the line followed by a space and the text `part`. If `part` is empty, it returns the line alone.
 func joined(line, part string) string {
 	if part == "" {
 		return line
@@ -426,7 +429,7 @@ func joined(line, part string) string {
 	return line + " " + part
 }
 
-// The function `chunk` renders a value of user code in a line.
+// The function `chunk` returns a value of user code as a text for a line.
 func chunk(v any) string {
 	if text, ok := v.(string); ok {
 		return clip(text, shownText)
@@ -444,31 +447,31 @@ type span struct {
 	Attempt int     `json:"n"`
 	Queued  float64 `json:"queued_ms"`
 	Start   float64 `json:"start_ms"`
-	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
+	End     float64 `json:"end_ms,omitempty"` // 0 if the attempt has not ended
 	Status  string  `json:"status"`
-	ID      uint64  `json:"id"` // the id of the event that started the span
-	// Late is the time from which the node counts as late. It is set only if the node runs and has an estimate.
+	ID      uint64  `json:"id"` // the id of the event with which the attempt started; 0 if the store has no events
+	// Late is the time at which the node begins to count as late. It is set only if the node runs and has an estimate.
 	Late *float64 `json:"late_ms,omitempty"`
 }
 
 type timelineReply struct {
-	// Start is the time from which all other times count: the beginning of the run, or the time of the first kept event if this event came earlier.
-	// Now is the end of the timeline. It is the current time, or the end of a run that has ended. For a stored run that has lost its process, it is
-	// the time at which that process was last heard of.
+	// Start is the beginning of the timeline: the beginning of the run or, if the first kept event came earlier, the time of this event. All
+	// other times count from Start. Now is the end of the timeline: the current time or, if the run has ended, the end of the run. For a stored
+	// run that has lost its process, Now is the time at which the process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
-	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if there is no estimate, or if the run waits, or will
-	// wait, for an answer.
+	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if there is no estimate, or if the run has to wait
+	// for an answer or for another run before it ends.
 	Remaining *float64 `json:"remaining_ms,omitempty"`
-	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is the least time that is
-	// left.
+	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is only a lower
+	// bound.
 	Late *float64 `json:"late_ms,omitempty"`
 	// LateNode is the path of the step that exceeds its estimate by Late.
 	LateNode string `json:"late_node,omitempty"`
 	Spans    []span `json:"spans"` // in the order of their starts
-	// Memoized is the number of nodes that took their outputs from earlier runs. These nodes had no attempts.
+	// Memoized is the number of nodes whose outputs come from earlier runs. These nodes had no attempts.
 	Memoized int `json:"memoized,omitempty"`
-	// Truncated means that Spans lacks attempts of the run.
+	// Truncated is true if Spans lacks some attempts of the run.
 	Truncated bool   `json:"truncated,omitempty"`
 	Note      string `json:"note,omitempty"` // what the response lacks
 }
@@ -502,9 +505,9 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// The method `period` returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the
-// beginning of the run. If the run has not ended, the period ends now. If the run has lost its process, the period ends when that process was last
-// heard of.
+// The method `period` returns the times at which the run began and ended. If the first kept event is earlier than the beginning of the run, the
+// period begins with this event. If the run has not ended, the period ends now. If the run has lost its process, the period ends when the process
+// was last heard of.
 func (c *call) period(run subject) (zero, end time.Time) {
 	zero, end = run.Started(), time.Now()
 	first, last := run.EventRange()
@@ -526,7 +529,7 @@ func (c *call) period(run subject) (zero, end time.Time) {
 	return zero, lastEnd(c.target, zero)
 }
 
-// lastEnd returns when the last node of a run ended, or the given time if that is later.
+// lastEnd returns the time at which the last node of a run ended, or the argument `end` if `end` is later.
 func lastEnd(run subject, end time.Time) time.Time {
 	for n := range run.Nodes() {
 		if x := n.Start.Add(n.Duration); n.Attempts > 0 && x.After(end) {
@@ -538,14 +541,14 @@ func lastEnd(run subject, end time.Time) time.Time {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// outcomes maps the type of an event that ends an attempt to the status of the attempt.
+// outcomes maps each type of event that ends a node or an attempt to the status that the node has after the event.
 var outcomes = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf reads the events of a run. It returns the first attempts, at most `limit`. It also returns how many nodes took their outputs from earlier
-// runs, according to the events that were read.
+// spansOf reads the events of a run, and returns the attempts in the order of their starts, but at most `limit`. The result `memoized` says how
+// many nodes took their outputs from earlier runs. The result `truncated` is true if there are further attempts.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, memoized int, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}

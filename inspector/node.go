@@ -16,17 +16,17 @@ type nodeReply struct {
 	Type      string   `json:"type"`
 	Composite bool     `json:"composite,omitempty"`
 	Groups    []string `json:"groups,omitempty"`
-	// Timeout bounds each attempt of a step, and Overall bounds all its attempts together; 0 means no bound. They are nil if the node is not a step,
-	// or if the plan is unknown.
+	// Timeout bounds each attempt of a step, and Overall bounds all its attempts together; 0 means no bound. Both are nil if the node is not a
+	// step, or if the plan is unknown.
 	Timeout *float64 `json:"timeout_ms,omitempty"`
 	Overall *float64 `json:"overall_timeout_ms,omitempty"`
-	// Slots describes the groups, if the plan is known.
+	// Slots describes the node's groups, if the plan is known.
 	Slots     []groupSlots `json:"slots,omitempty"`
 	Key       string       `json:"key,omitempty"`
 	Flags     []string     `json:"flags,omitempty"` // special properties of the result
-	Hit       *hitReply    `json:"hit,omitempty"`   // the earlier run that made the output; nil unless the node is memoized
+	Hit       *hitReply    `json:"hit,omitempty"`   // the earlier run that produced a memoized output; nil if there is none
 	Labels    []string     `json:"labels,omitempty"`
-	Usage     kahn.Usage   `json:"usage,omitempty"` // the usage of ended attempts, and of the nodes inside
+	Usage     kahn.Usage   `json:"usage,omitempty"` // the usage of the node's ended attempts and of the nodes inside it
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
@@ -39,13 +39,13 @@ type nodeReply struct {
 	Following []neighbour  `json:"downstream"`
 	Gate      *gate        `json:"gate,omitempty"`
 	Decision  *answered    `json:"decision,omitempty"`
-	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node was not undone and is not being undone
+	Undone    *undoneReply `json:"undone,omitempty"`   // the progress of undoing the node; nil if there is none
 	Requests  []requestRow `json:"requests,omitempty"` // only for a node of a stored run
 	Actions   []string     `json:"actions"`            // the actions that are possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
-	// Gone is when the run's process was last heard of. It is set only if the status of a stored run is running but no process performs the
-	// run.
+	// Gone is the time at which the run's process was last heard of. It is set only if a stored run has lost its process: the run has the status
+	// running, but no process performs it.
 	Gone string `json:"gone,omitempty"`
 }
 
@@ -136,16 +136,16 @@ func (c *call) node() (any, error) {
 	return reply, nil
 }
 
-// groupSlots says how many members of a group run and may run, and whether the failure of a member stops the others.
+// groupSlots says how many members of a group run now, how many may run at once, and whether the failure of a member stops the other members.
 type groupSlots struct {
 	Name  string `json:"name"`
 	Limit int    `json:"limit,omitempty"` // how many members may run at the same time; 0: any number
 	// Used is the number of members that run now. It is nil while a composite runs, because the composite may contain further members.
 	Used    *int `json:"used,omitempty"`
-	Cancels bool `json:"cancels,omitempty"` // if a member fails, the others are stopped
+	Cancels bool `json:"cancels,omitempty"` // whether the failure of a member stops the other members
 }
 
-// groupSlots describes groups that the outermost graph of the run declares.
+// groupSlots describes the groups with the given names. It leaves out groups that the outermost graph of the run does not declare.
 func (c *call) groupSlots(names []string) (list []groupSlots) {
 	plan := c.target.Plan()
 	if plan == nil {
@@ -164,8 +164,8 @@ func (c *call) groupSlots(names []string) (list []groupSlots) {
 	return list
 }
 
-// fullGroup returns the name of the first of a node's groups in which no slot is free. It returns "" if no group is known to be full. The map
-// `full` caches, for each group, whether the group has no free slot.
+// fullGroup returns the name of the first full group of a node: a group in which no slot is free. It returns "" if no group of the node is known
+// to be full. The map `full` caches for each group whether it is full.
 func (c *call) fullGroup(id string, full map[string]bool) string {
 	plan := c.target.Plan()
 	if plan == nil {
@@ -204,7 +204,7 @@ func running(run subject, plan *kahn.Plan, group string) (used int, ok bool) {
 	return used, true
 }
 
-// addData adds the values. The client sees them only if it may ViewData.
+// addData adds the values to the reply. It is called only for a client that may ViewData.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
 	if key := cmp.Or(n.Key, res.Key); key != "" {
@@ -231,7 +231,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	}
 	params, open, err := c.target.Inputs(path)
 	if err != nil {
-		return // a function of the host panicked while the values were copied
+		return // a function of the host panicked while it copied the values
 	}
 	for name, v := range params {
 		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
@@ -257,7 +257,8 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 	return x
 }
 
-// The method `why` describes a node's state in words. It hides errors and messages of user code from clients that may not ViewData.
+// The method `why` describes a node's state in words. From clients that may not ViewData it hides errors, messages of user code, and keys. It
+// also hides the ids of runs of which the client may not know.
 func (c *call) why(path string, y kahn.Why) whyReply {
 	if c.h.Visible != nil {
 		y.Runs = slices.DeleteFunc(slices.Clone(y.Runs), func(id string) bool {
@@ -265,7 +266,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 			return !ok || !c.h.seesLive(c.r, run)
 		})
 	}
-	if own, ok := y.Err.(*kahn.NodeError); ok { // replace the inner error, since the text of a NodeError includes the text of its field Err
+	if own, ok := y.Err.(*kahn.NodeError); ok { // replace the inner error: the text of a NodeError includes the text of its field Err
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)
 		y.Err = &hidden
@@ -284,7 +285,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
 }
 
-// The method `plain` returns an error with only the text that the client may see.
+// The method `plain` returns an error that contains only the text that the client may see.
 func (c *call) plain(path string, err error) error {
 	if shown := c.shownError(path, err); shown != "" {
 		return plainError(shown)
@@ -292,12 +293,12 @@ func (c *call) plain(path string, err error) error {
 	return plainError("an error that is not shown")
 }
 
-// plainError is an error that has only a text.
+// plainError is an error that consists of a text.
 type plainError string
 
 func (e plainError) Error() string { return string(e) }
 
-// flagsOf names the special properties of a node's result.
+// flagsOf returns the names of the special properties that a node's result has.
 func flagsOf(res kahn.NodeResult) (list []string) {
 	for _, x := range []struct {
 		is   bool
@@ -312,7 +313,7 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 	return list
 }
 
-// nodeActions returns the actions on a node that the statuses of the node and of the run allow.
+// nodeActions returns the actions on a node that are possible in the present statuses of the node and of the run.
 func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := over(run)
@@ -348,7 +349,8 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	return list
 }
 
-// neighbours returns the predecessors and the successors of a node, with the edges between the node and each of them.
+// neighbours returns the predecessors and the successors of a node, each with its edge to or from the node. If the plan is unknown, it returns
+// none.
 func (c *call) neighbours(at place) (up, down []neighbour) {
 	up, down = []neighbour{}, []neighbour{}
 	if at.plan == nil {

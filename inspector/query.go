@@ -29,13 +29,13 @@ type param struct {
 }
 
 const (
-	maxText  = 256 << 10 // bytes of one parameter
-	maxMany  = 1_000     // values of one parameter
-	maxBody  = 64 << 10  // maximum size of the body of a request, in bytes
+	maxText  = 256 << 10 // maximum size of a parameter's value, in bytes
+	maxMany  = 1_000     // maximum number of values of a parameter
+	maxBody  = 64 << 10  // maximum size of a request's body, in bytes
 	jsonType = "application/json"
 )
 
-// The type `query` has the parameters of a request, by name.
+// The type `query` contains the values of a request's parameters, by name: `numbers` for a param with Number, `texts` for any other.
 type query struct {
 	texts   map[string][]string
 	numbers map[string]int
@@ -48,8 +48,8 @@ func (q query) text(name string) string {
 	return ""
 }
 
-// parseQuery reads a query according to a route's parameters. It returns an error if the query has a parameter that the route does not have, lacks
-// a required parameter, or has a value that is not allowed.
+// parseQuery reads a query according to a route's parameters. It returns an error if the query has a parameter that the route does not have, if a
+// required parameter is missing, or if a value is not allowed.
 func parseQuery(params []param, raw string) (query, error) {
 	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
 	all, err := url.ParseQuery(raw)
@@ -102,8 +102,8 @@ func badQuery(format string, args ...any) *fault {
 	return &fault{Status: http.StatusBadRequest, Code: "bad_query", Message: fmt.Sprintf(format, args...)}
 }
 
-// parseBody decodes the body of a request into the variable to which `into` points. The body must be one JSON object without unknown
-// members.
+// parseBody decodes the body of a request, and stores the result in the variable to which `into` points. The body must be one JSON object without
+// unknown members.
 func parseBody(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return badBody("the body is not UTF-8")
@@ -122,7 +122,8 @@ func parseBody(data []byte, into any) error {
 	return nil
 }
 
-// parseValue reads a JSON value with numbers as float64. It returns an error for an integer that float64 cannot represent.
+// parseValue decodes a JSON value. Its numbers become float64. It returns an error if the value contains an integer that a float64 cannot
+// represent exactly.
 func parseValue(data json.RawMessage) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	for d.UseNumber(); ; {
@@ -143,7 +144,8 @@ func parseValue(data json.RawMessage) (value any, err error) {
 	return value, nil
 }
 
-// The function `exact` reports whether a float64 can hold a number. A number that is written as an integer must keep its exact value.
+// The function `exact` reports whether a float64 can hold a number. An integer must keep its exact value. A number with a fraction or an exponent
+// may be rounded.
 func exact(number json.Number) bool {
 	f, err := number.Float64()
 	if err != nil || strings.ContainsAny(number.String(), ".eE") {

@@ -12,12 +12,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// queueRow describes a queue of stored runs that no live process serves. The runs of a queue have the same workflow and the same plan.
+// queueRow describes a queue that no live process serves. A queue consists of the stored runs with the same workflow and the same plan.
 type queueRow struct {
 	Workflow string `json:"workflow"`
 	Plan     string `json:"plan,omitempty"`
-	Runs     int    `json:"runs"`            // the number of unfinished runs that this process does not perform
-	Since    string `json:"since,omitempty"` // when a process last served the queue; empty if no process has served it
+	// Runs is the number of the queue's runs that have not ended, or for which a redrive waits. Lists do not count the runs that this process
+	// performs. The row of a single run counts them, too.
+	Runs  int    `json:"runs"`
+	Since string `json:"since,omitempty"` // until when a process served the queue; empty if no process has served it
 }
 
 func queueRowOf(q store.QueueState) *queueRow {
@@ -31,12 +33,12 @@ type queues struct {
 	list []store.QueueState
 }
 
-// queueTime is how long the queues are cached. The cache is needed because many pages request the queues repeatedly, and a store may have
-// to count many runs for each request.
+// queueTime is the time for which the queues are cached. Without a cache, the store might have to count many runs very often, since every page
+// requests the queues repeatedly.
 const queueTime = 2 * time.Second
 
-// The method `unclaimable` returns the queues that no live process serves, sorted. It does not count the runs that this process performs, and
-// leaves out queues without further runs.
+// The method `unclaimable` returns the queues that no live process serves, sorted. It does not count the runs that this process performs. If a
+// queue has no other runs, it leaves out the queue.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := h.unserved(ctx)
 	return h.withoutOwn(list), err
@@ -64,7 +66,7 @@ func (h *handler) unserved(ctx context.Context) ([]store.QueueState, error) {
 	return list, nil
 }
 
-// withoutOwn reduces the number of runs of each queue by the runs that this process performs. It drops the queues in which no run is left.
+// withoutOwn subtracts the runs that this process performs from the number of runs of each queue. It drops the queues in which no run is left.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil
@@ -82,8 +84,8 @@ func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Runs <= 0 })
 }
 
-// queueOf returns the queue of a run if no live process serves this queue. It returns nil if a live process serves the queue, if the run
-// has ended, or if this process performs the run.
+// queueOf returns the queue of an unfinished run if no live process serves the queue and this process does not perform the run. Otherwise it
+// returns nil.
 func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queueRow {
 	at, found := slices.BinarySearchFunc(unclaimable, run.Queue(), func(q store.QueueState, of store.Queue) int { return q.Compare(of) })
 	if !found || run.Status.Terminal() {
@@ -95,7 +97,7 @@ func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queue
 	return queueRowOf(unclaimable[at])
 }
 
-// queueCursor says where the next page begins in a list of the runs of several queues.
+// queueCursor says where the next page begins in a list that contains the runs of several queues.
 type queueCursor struct {
 	store.Queue
 	After string // the cursor within the queue
@@ -120,7 +122,8 @@ func parseQueueCursor(text string) (x queueCursor, err error) {
 	return x, nil
 }
 
-// listUnclaimable returns a page of the runs that no live process serves, queue by queue.
+// listUnclaimable returns a page of the runs for which queueOf returns a queue, one queue after the other. The argument `list` contains the
+// queues that no live process serves.
 func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []store.QueueState) (page store.Page, err error) {
 	from, err := parseQueueCursor(q.After)
 	if err != nil {
@@ -148,7 +151,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 			return page, err
 		}
 		for i := range part.Runs {
-			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // List returns the runs of all queues if q has no workflow
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // if q has no workflow, List returns the runs of all queues
 				page.Runs = append(page.Runs, part.Runs[i])
 			}
 		}
@@ -160,8 +163,8 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// The function `unended` returns the given statuses that an unfinished run can have. If no statuses are given, it returns all statuses that an
-// unfinished run can have.
+// The function `unended` returns the given statuses, except the statuses of ended runs. If no statuses are given, it returns all statuses of
+// unfinished runs.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

@@ -12,12 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store with methods that signal and stop its runs, whichever process performs them. If Options.Store is a Controller, like
-// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method waits until the run has carried out or refused the request.
-// Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the errors of kahn.Run.AbortAll.
-// If the run does not exist, the error matches kahn.ErrUnknownRun. If the run has ended, the error matches kahn.ErrFinished.
+// Controller is a store that can itself signal and stop its runs, whichever process performs them. If Options.Store is a Controller, like
+// temporal.Store, the handler calls the Controller's methods for these actions, and not Workflow.Perform. Each method waits until the run has
+// carried out or refused the request. Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort
+// returns the errors of kahn.Run.AbortAll. If the run does not exist, the error matches kahn.ErrUnknownRun. If the run has ended, the error
+// matches kahn.ErrFinished.
 type Controller interface {
-	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
+	// Signal answers a waiting node. The argument `gate` is the path or the token of the node, and `value` is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
 	Cancel(ctx context.Context, run string, q kahn.Request) error
 	// Abort fails the run with err, or with kahn.ErrAborted if err is nil.
@@ -27,13 +28,13 @@ type Controller interface {
 
 // A demand is an action on a stored run, with one function for each way to perform the action.
 type demand struct {
-	judge   func() error                            // if not nil, returns the error with which the run would refuse the action in its stored state
+	judge   func() error                            // returns the error with which the run, in its stored state, would refuse the action; may be nil
 	control func(context.Context, Controller) error // performs the action through the store itself
 	perform func() error                            // performs the action in this process, which continues the run
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
 }
 
-// The method `judged` calls d.judge, if it is not nil, and returns its error.
+// The method `judged` returns the error of d.judge, or nil if d.judge is nil.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -41,8 +42,9 @@ func (d demand) judged() error {
 	return d.judge()
 }
 
-// The method `ask` performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process
-// performs the run, or if this process cannot perform the run, ask posts a request to the store.
+// The method `ask` performs a demand on a stored run. If the store is a Controller, the store performs the demand; otherwise this process does.
+// If this process cannot, for example because another process performs the run, ask posts a request to the store. For this, the store must be a
+// store.Inbox.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {
 		return accepted, c.control(x, s, d)
@@ -65,17 +67,16 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		}
 		return requested, err
 	}
-	// A run that has not begun accepts only one kind of request: to cancel the run. The posted request has made the run due, even if the run was
-	// created for a later time. So this process may be able to perform the run now.
+	// The run has not begun, so this request cancels the run: the handler refuses all other requests for such a run. The posted request has made
+	// the run due, even if the run was created for a later time. So perhaps this process can perform the run now.
 	if err = d.perform(); cannotPerform(err) {
 		return requested, nil
 	}
 	return accepted, err
 }
 
-// The method `first` is called after the answer `own` was posted. It returns an error if another answer to the same node was posted earlier and the
-// run has not applied that answer yet. Without this check, the client would get no error, since the run refuses `own` only later, when it reads its
-// requests.
+// The method `first` is called after the answer `own` was posted. It returns an error if an earlier answer to the same node still waits for the
+// run. Without this check, the client would get no error, because the run refuses `own` only when it reads its requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -85,13 +86,13 @@ func (c *call) first(s *storedRun, own store.Request) error {
 		return err
 	})
 	if err != nil {
-		return nil // no error, since the request was posted, and the row of the run will show the request's outcome
+		return nil // no error: the request was posted, and the row of the run will show its outcome
 	}
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
 
-// judgePosted returns an error if another answer to the same node was posted earlier and the run has not applied that answer yet. The error
-// contains the earlier answer and its actor.
+// judgePosted returns an error if an earlier answer to the same node still waits for the run. The argument `id` is the id of the new answer. The
+// error contains the earlier answer and its actor.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {
@@ -101,8 +102,7 @@ func (c *call) judgePosted(s *storedRun, path, id string) error {
 	return c.wasAnswered(path, &d)
 }
 
-// cannotPerform reports whether the error means that this process cannot perform the run now. Another process may be able to perform it, now or
-// later.
+// cannotPerform reports whether the error means that this process cannot perform the run now. Perhaps another process can, now or later.
 func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
@@ -125,7 +125,7 @@ func (c *call) control(x Controller, s *storedRun, d demand) error {
 	return err
 }
 
-// postRequest posts a request whose id is derived from the idempotency key of the action.
+// postRequest posts a request to the store. The id of the request is derived from the idempotency key of the action.
 func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -150,8 +150,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// judgeAnswer returns an error for an answer to a node that does not wait, and for an answer that is not one of the gate's choices. The
-// run checks everything else about an answer.
+// judgeAnswer returns an error if the node does not wait, or if the answer is a text that is not one of the gate's choices. The run itself checks
+// everything else.
 func (s *storedRun) judgeAnswer(path string, answer any) error {
 	x, err := s.place(path)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *storedRun) judgeCancel(path string) error {
 // mostRequests is the maximum number of requests that are loaded for a run. The latest requests are loaded.
 const mostRequests = 20
 
-// requestsOf loads the last requests for a run, and leaves out the requests that the run has applied.
+// requestsOf loads the latest requests for a run. It leaves out the requests that the run has applied.
 func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.PostedRequest, error) {
 	inbox, ok := h.Store.(store.Inbox)
 	if !ok || row.Posted == 0 {
@@ -222,8 +222,8 @@ type requestRow struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// The method `requests` returns the last few requests for a node of a stored run. If the path is empty, it returns the last few of all requests for the
-// run and its nodes. The latest is first.
+// The method `requests` returns at most `few` requests for a node of a stored run, the latest first. If the path is empty, it takes the requests
+// for the run and for all its nodes. It leaves out requests that the run has applied.
 func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	for _, q := range slices.Backward(s.requests) {
 		of := s.pathOf(q.Node)
@@ -252,7 +252,8 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	return list
 }
 
-// pathOf returns the path of a node that is named by its path or by the token of its wait. It returns "" if there is no such node yet.
+// pathOf returns the path of a node. The argument `name` is the path of the node, or the token of the node's wait. pathOf returns "" if there is
+// no such node yet.
 func (s *storedRun) pathOf(name string) string {
 	for _, wait := range s.Waiting() {
 		if wait.Token == name {

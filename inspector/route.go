@@ -18,15 +18,15 @@ import (
 // A route is an endpoint: a row of the table that the handler, openapi.json and the tests share.
 type route struct {
 	method, path string
-	action       Action // the Action that the endpoint needs besides View; "" if it needs no other
+	action       Action // the Action that the endpoint needs besides View; "" if View is enough
 	summary      string
 	params       []param
 	body         func() any // returns a pointer to a new variable for the decoded body of a POST
-	reply        any        // a value of the response's type; nil if the endpoint writes the response itself, with the content type in the field media
+	reply        any        // a value of the response's type; nil if the endpoint writes the response itself: then media is the content type
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // whether the endpoint works only for runs of the Runner
-	open         bool // whether the endpoint needs neither a token nor an idempotency key
+	open         bool // if true, the endpoint needs neither a token nor an idempotency key
 }
 
 // These are the parameters that several routes have.
@@ -68,7 +68,7 @@ func names[T interface {
 // orPosted is appended to the summary of an action that the handler may post as a request to another process.
 const orPosted = " If another process performs the run and the store is a store.Inbox, the request is stored for that process: the response then has the status requested, and the run lists the request until the process takes it."
 
-// routes are the endpoints, relative to the mount.
+// routes are the endpoints. Their paths are relative to the mount.
 var routes []route
 
 func init() {
@@ -145,11 +145,11 @@ type call struct {
 	query  query
 	body   any       // a pointer to the decoded body of a POST
 	target subject   // the run that the query names; nil if the query names no run
-	who    *string   // who makes the request; nil until Actor is called
-	edges  adjacency // for gates: the edges of the plans that were read; nil otherwise
-	looked looked    // for a list of gates or a preview: the graphs that were found inside composites; nil otherwise
-	waits  int       // for a log: how many gates' waits were looked up
-	data   *bool     // whether the client may ViewData; nil until Authorize is called with ViewData
+	who    *string   // the name of the client that makes the request; nil until the method `actor` is called
+	edges  adjacency // for gates: a cache of the edges of plans; nil otherwise
+	looked looked    // for a list of gates or a preview: a cache of the graphs inside composites; nil otherwise
+	waits  int       // for a log: the number of gates for which the method `waited` was called
+	data   *bool     // whether the client may ViewData; nil until mayViewData is called
 }
 
 // The method `prepare` authorizes a request, decodes its query and, if it is not a POST, finds its run.
@@ -163,7 +163,7 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if c.route.method == http.MethodPost {
-		return nil // for a POST, the method `write` finds the run, after it has looked for a kept response
+		return nil // for a POST, the method `accept` finds the run, after it has looked for a kept response
 	}
 	return c.findRun()
 }
@@ -211,7 +211,7 @@ func (c *call) mayViewData() bool {
 	return *c.data
 }
 
-// The method `reply` responds with JSON. The response to a GET has an ETag. If the client already has the body, the response leaves it out.
+// The method `reply` responds with JSON. The response to a GET has an ETag. If the client already has the body, the response has none.
 func (c *call) reply(status int, answer any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)

@@ -14,11 +14,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// infoReply says what the page can do.
+// infoReply says what the client may do and what the handler offers.
 type infoReply struct {
 	Actions   []Action `json:"actions"`
 	Workflows []string `json:"workflows"` // workflows that can be started
-	Known     []string `json:"known"`     // workflows of the Runner's runs, at most 100
+	Known     []string `json:"known"`     // the workflows of the Runner's runs, at most 100
 	Stored    bool     `json:"stored"`    // whether there is a store
 	Schedules bool     `json:"schedules"` // whether there is a Scheduler
 	Limits    limits   `json:"limits"`
@@ -32,7 +32,7 @@ type limits struct {
 	Slots   int `json:"slots,omitempty"`
 }
 
-// The type `counts` maps each status to the number of runs in it.
+// The type `counts` maps each status to the number of runs with this status.
 type counts map[string]int
 
 func (c *call) info() (any, error) {
@@ -63,22 +63,23 @@ type runRow struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run was stopped as a whole, such as cancel_run
-	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
+	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty if no node is undone.
 	Compensation string `json:"compensation,omitempty"`
-	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks the usage of running attempts.
+	// Usage maps the name of each resource to the amount that the steps have used since the run first began. For a stored run, the amounts do not
+	// include running attempts.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"` // when the run first began, in whichever process
 	// Continued is when this process continued the run, if the run had begun earlier.
 	Continued string `json:"continued,omitempty"`
 	Ended     string `json:"ended,omitempty"`
-	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
+	// Millis is the duration of a run that has ended, was left or has lost its process. It is nil for any other run, and for a run that never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Remaining is an estimate of the time until a live run ends, without waits for answers; nil if unknown. RemainingWaits means that an unfinished
-	// node waits for an answer or is a gate.
+	// Remaining is an estimate of the time until a live run ends, not counting waits for answers and for other runs. It is nil if unknown.
+	// RemainingWaits means that a node waits for an answer or for another run, or that a gate has not ended.
 	Remaining      *float64 `json:"remaining_ms,omitempty"`
 	RemainingWaits bool     `json:"remaining_waits,omitempty"`
-	// Late is the longest time by which a running step exceeds its estimate; nil if no step does. If Late is set, Remaining is only a lower bound.
+	// Late is the longest time by which a running step exceeds its estimate; nil if there is no such step. If Late is set, Remaining is a lower bound.
 	Late *float64 `json:"late_ms,omitempty"`
 	// LateNode is the path of the step that exceeds its estimate by Late, and LateLabel is the step's label. LateEstimate is the step's estimate, or
 	// nil if Run.Estimate does not know it.
@@ -99,7 +100,7 @@ type runRow struct {
 	// Running is the first running node. It is nil if no node runs, or if the graph has more than 1,000 nodes.
 	Running *runningNode `json:"running,omitempty"`
 	Failed  []string     `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
-	Error   string       `json:"error,omitempty"`  // the first line of the error that caused the first failure
+	Error   string       `json:"error,omitempty"`  // the first line of the error that caused the first failure or that stopped the run
 	// ErrorPath is the path of the node whose error is in Error: a failed node, or a node inside it that caused the failure.
 	ErrorPath string `json:"error_path,omitempty"`
 	// If the run was cancelled or aborted, StoppedBy is the person or program that requested this, and StopReason is the reason in the request.
@@ -111,10 +112,11 @@ type runRow struct {
 	// Actions are the actions that the run's status allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
 	// failed.
 	Actions []string `json:"actions"`
-	// Stored means that the run is only in the store and not in the Runner. Note says what the row lacks.
+	// Stored means that the row shows the stored state, since the Runner does not have the run or has left it. Note says whether a process performs
+	// the run, and what the row lacks.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// Requests are the last few requests that a stored run has not applied yet or has refused.
+	// Requests are the last few requests that a stored run has refused or has yet to apply.
 	Requests []requestRow `json:"requests,omitempty"`
 	// CanContinue means that this process can continue the stored run, for example when the last gate of the run is answered.
 	CanContinue bool `json:"can_continue,omitempty"`
@@ -140,7 +142,7 @@ type runsReply struct {
 	Total int `json:"total"`
 }
 
-// An arrival is a run and its place in the list, which is sorted by rank, time of arrival and id.
+// An arrival is a run with its place in the list. The list is sorted by rank, then by time of arrival, the latest first, then by id.
 type arrival struct {
 	rank int // the result of troubleOf if the list begins with runs in trouble; otherwise 0
 	at   time.Time
@@ -251,7 +253,7 @@ func (c *call) row() (row runRow) {
 		row.Line = c.h.lineOf(c.live())
 	}
 	if c.h.Visible != nil {
-		row.Line = nil // the line counts runs that the client may not see
+		row.Line = nil // the numbers in Line include runs that the client may not see
 	}
 	c.addCause(&row, c.target)
 	return row
@@ -267,7 +269,7 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 	return time.Time{}
 }
 
-// rowOf returns what every client may see of a run.
+// rowOf returns the row of a run, with only what every client may see.
 func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	first := run.FirstStarted()
 	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(first), Actions: h.actionsOf(run)}
@@ -310,7 +312,7 @@ func compensationOf(run subject) kahn.Compensation {
 	return run.(*kahn.Run).Compensation()
 }
 
-// compensationName returns the name of a state of compensation, "" for none.
+// compensationName returns the name of a state of compensation; "" for CompensationNone.
 func compensationName(c kahn.Compensation) string {
 	if c == kahn.CompensationNone {
 		return ""
@@ -341,7 +343,7 @@ func (row *runRow) count(run subject) {
 	}
 }
 
-// addEnd adds the first few failed nodes of a run, and the time when its last node ended.
+// addEnd adds the first few failed nodes of a run, without tolerated failures. It also adds the time when the run's last node ended.
 func (row *runRow) addEnd(run subject) {
 	for n := range run.Nodes() {
 		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
@@ -351,7 +353,7 @@ func (row *runRow) addEnd(run subject) {
 	row.Ended = stamp(lastEnd(run, time.Time{}))
 }
 
-// addWaits adds the nodes of a run that wait for a signal.
+// addWaits adds the first few nodes that wait for a signal, and the number of all these nodes.
 func (row *runRow) addWaits(run subject) {
 	for _, wait := range run.Waiting() {
 		if row.Waits++; row.Waits <= few {
@@ -365,8 +367,8 @@ type runningNode struct {
 	Label string `json:"label,omitempty"`
 }
 
-// If a graph has more than mostLooked nodes, addRunning does not look for a running node. Otherwise a list of runs with large graphs would take too
-// long, since addRunning is called for each row whenever a client reads the list.
+// addRunning looks for a running node only in graphs with at most mostLooked nodes. A search in larger graphs would make lists of runs slow, since
+// addRunning is called for each row whenever a client reads a list.
 const mostLooked = 1_000
 
 // addRunning adds the first running node of a run.
@@ -382,7 +384,8 @@ func (row *runRow) addRunning(run subject) {
 	}
 }
 
-// eventAt returns the event with the given id. It returns false if the run has not reached that event, or no longer keeps it.
+// eventAt returns the event with the given id. The run must have reached the event; otherwise eventAt waits until the run reaches the event or ends.
+// eventAt returns false if the id is 0, or if the event cannot be read, for example because the log no longer has it.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false
@@ -391,11 +394,11 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	for e := range reached(ctx, run, id-1, id, &failed) {
 		return e, e.ID == id
 	}
-	return kahn.Event{}, false // the run has not reached the event, or the log no longer has it
+	return kahn.Event{}, false // the event cannot be read, or the run has ended without it
 }
 
 // The function `reached` yields the events of a run from the id after+1 to the id `last`, without waiting. The run must have reached the event
-// `last`. The function leaves out events that are no longer kept. If it cannot read the events further, it stores the error in *failed.
+// `last`. The function leaves out events that the log no longer has. If it cannot read an event, it stores the error in *failed and stops.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -425,7 +428,7 @@ func took(start, end time.Time) *float64 {
 	return &ms
 }
 
-// The function `stamp` returns a time in the form of the responses; "" for the zero time.
+// The function `stamp` formats a time for a response; "" for the zero time.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -452,19 +455,19 @@ type gate struct {
 	OnDeadline string `json:"on_deadline,omitempty"`
 	// Leads says where the graph continues after each answer.
 	Leads  []lead `json:"leads,omitempty"`
-	Stored bool   `json:"stored,omitempty"` // the run is only in the store and not in the Runner
+	Stored bool   `json:"stored,omitempty"` // the gate was read from the store; not set in a list of one run's gates
 }
 
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
 	// Compensations are ended runs with a failed compensation: an operator must repeat the compensation, or undo the effects by hand. Failed is the
-	// number of such runs. If the store has more than a page of them, Failed does not count the runs that are only in the Runner. In this case, if
-	// Options.Visible is set, Failed also leaves out the runs on the store's further pages.
+	// number of these runs. But if the store has more than a page of them, Failed does not count the runs that only the Runner has. If, in
+	// addition, Options.Visible is set, Failed counts only the visible runs of the store's first page.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	// StoredGone is the number of runs that only the store has and that have lost their process. StoredWaiting is the number of other runs that
-	// only the store has and that wait for an answer.
+	// StoredGone is the number of stored runs that have lost their process. StoredWaiting is the number of other stored runs that wait for an answer.
+	// Neither number includes runs that this process performs.
 	StoredGone    int    `json:"stored_gone,omitempty"`
 	StoredWaiting int    `json:"stored_waiting,omitempty"`
 	Note          string `json:"note,omitempty"` // what the response lacks
@@ -494,7 +497,7 @@ func (c *call) gates() (any, error) {
 	return reply, nil
 }
 
-// gatesOf describes waits of a run, with the values on which a person decides.
+// gatesOf describes the given waits of a run, with the values on which a person decides.
 func (c *call) gatesOf(run subject, waits []kahn.Wait) (list []gate) {
 	in := *c
 	in.target, in.looked = run, looked{}
@@ -516,7 +519,7 @@ func (c *call) gate(wait kahn.Wait) gate {
 		g.Label, g.Kind = res.Label, res.Kind
 	}
 	if why, err := c.target.Why(wait.Node); err == nil {
-		at, _ := c.place(wait.Node) // if the plan is unknown, the place has no plan
+		at, _ := c.place(wait.Node) // if c.place returns an error, the place has no plan
 		g.Choices, g.Schema = c.offered(at, why.Choices), answerSchema(at)
 		if g.Deadline != "" {
 			g.OnDeadline = onDeadline(at)

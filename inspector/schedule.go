@@ -104,8 +104,8 @@ func (c *call) scheduleRowOf(s *schedule.Status) scheduleRow {
 	return row
 }
 
-// leftOut returns why a run was left out. The part of this text after a colon may come from a function of the host. Only clients that may ViewData see
-// that part.
+// leftOut returns why a run was left out. The part of this text after a colon may come from a function of the host. Only clients that may ViewData
+// see that part.
 func (c *call) leftOut(run *store.Run) string {
 	reason := run.Labels[schedule.LabelLeftOut]
 	if !c.mayViewData() {
@@ -120,7 +120,7 @@ func (c *call) leftOut(run *store.Run) string {
 
 var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil, or Options.Visible is set"}
 
-// hasSchedules reports whether the page has schedules. Under Options.Visible it has none, since a schedule concerns all clients.
+// hasSchedules reports whether the page has schedules. If Options.Visible is set, the page has none, since a schedule concerns all clients.
 func (h *handler) hasSchedules() bool { return h.Scheduler != nil && h.Visible == nil }
 
 // onSchedule calls the function `act` with the schedule that the query names.

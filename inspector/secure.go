@@ -12,11 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// policy is the content security policy of the page, which may load only what this handler serves.
+// policy is the content security policy of the page. The page may load what this handler serves and images in data URLs, but nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; worker-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// The function `secure` sets the headers of every response, including errors.
+// The function `secure` sets the headers of every response, including error responses.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -42,8 +42,8 @@ func (h *handler) admit(r *http.Request) error {
 	return h.authorize(r, View)
 }
 
-// The method `pass` returns an error if a request lacks the token. Requests for the page itself need no token, since the page contains nothing
-// about runs. The page asks the user for the token.
+// The method `pass` returns an error if a request lacks the token. Requests for the page and its assets need no token, since they contain nothing
+// about runs. The page asks the user for the token, and posts it to sessionPath, which openSession serves.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -75,7 +75,7 @@ func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	})
 }
 
-// hostname returns a host without its port, and without the brackets of an IPv6 address.
+// hostname returns a host without its port, without a final dot, and without the brackets of an IPv6 address.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -94,8 +94,9 @@ func loopbackName(host string) bool {
 
 // The function `below` returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the
 // mount is missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern
-// or a part of it. Around the ServeMux, it removes a prefix that stands before the pattern. The function cannot always tell where the StripPrefix
-// is. It first assumes a StripPrefix inside the ServeMux. If the resulting path is unknown, it assumes a StripPrefix around the ServeMux.
+// or a part of it. Around the ServeMux, a StripPrefix removes a prefix that stands before the pattern. The function cannot always tell where the
+// StripPrefix is. So it first assumes a StripPrefix inside the ServeMux. If `known` returns false for the resulting path, it assumes a StripPrefix
+// around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
@@ -127,8 +128,9 @@ func afterSegments(pattern string, n int) string {
 	return pattern[i:]
 }
 
-// The function `within` returns the part of an escaped path after the pattern of an http.ServeMux. If the path does not begin with the pattern,
-// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount is missing.
+// The function `within` removes the pattern of an http.ServeMux from the beginning of an escaped path. If the path does not begin with the pattern,
+// an http.StripPrefix has removed the pattern already, and within returns the whole path. The result `ok` is false if the slash after the mount is
+// missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")

@@ -61,8 +61,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// The method `load` loads a run for all requests that wait for it. The argument ctx is the context of the first request. The load continues when
-// ctx ends, because the other requests may wait longer.
+// The method `load` loads a run for all requests that wait for it. The argument ctx is the context of the first request. The end of ctx does not stop
+// the load, because other requests may still wait for the run.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()
@@ -81,7 +81,7 @@ func (h *handler) load(ctx context.Context, id string, x *loading) {
 	}
 }
 
-// The method `forget` removes a run from the shelf. If x is not nil, forget does so only if the shelf still has the load x.
+// The method `forget` removes a run from the shelf. But if x is not nil, and the shelf has another load of the run by now, forget does nothing.
 func (s *shelf) forget(id string, x *loading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ var (
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "the stored run cannot be read"}
 )
 
-// storeFault returns the error that the client gets in place of an error of the store. It logs the store's error, unless that is
+// storeFault returns the error that the client gets in place of an error of the store. It logs the store's error, unless this error matches
 // kahn.ErrUnknownRun.
 func (h *handler) storeFault(ctx context.Context, err error) error {
 	if errors.Is(err, kahn.ErrUnknownRun) {

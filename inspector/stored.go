@@ -15,9 +15,9 @@ type storedRow struct {
 	ID       string         `json:"id"`
 	Workflow string         `json:"workflow"`
 	Status   kahn.RunStatus `json:"status"`
-	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
+	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty if no node is undone.
 	Compensation string            `json:"compensation,omitempty"`
-	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps used in ended attempts, by name
+	Usage        kahn.Usage        `json:"usage,omitempty"` // the amounts that the ended attempts have used, by the names of the resources
 	Created      string            `json:"created,omitempty"`
 	Ended        string            `json:"ended,omitempty"`
 	WakeAt       string            `json:"wake_at,omitempty"` // when the run continues, or may begin
@@ -30,14 +30,14 @@ type storedRow struct {
 	// Waiting has the first few nodes that wait for a signal. Waits is the number of all nodes that wait.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
-	// Gone is when the run's process was last heard of. It is set only for a running run that no process performs.
+	// Gone is when the run's process was last heard of. It is set only if the status of the run is running but no process performs the run.
 	Gone string `json:"gone,omitempty"`
 }
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
-	// Urgent are the matching runs that need an operator: runs that have lost their process, then runs that wait for an answer; at most 100. Only the
-	// first page has them. The field Runs of this page or a later page lists these runs, too.
+	// Urgent are at most 100 matching runs that need an operator: first the runs that have lost their process, then the runs that wait for an answer.
+	// Only the first page has Urgent. The field Runs of this page or of a later page lists the same runs, too.
 	Urgent []storedRow `json:"urgent,omitempty"`
 	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
@@ -116,8 +116,8 @@ func (c *call) listStored() (any, error) {
 // mostUrgent is the maximum number of runs in storedReply.Urgent.
 const mostUrgent = 100
 
-// The method `urgent` returns at most mostUrgent stored runs that match a filter and need an operator. If the store does not answer, it returns the
-// runs that it has found so far instead of an error, since the other fields of the reply are useful without these runs.
+// The method `urgent` returns at most mostUrgent stored runs that match a filter and need an operator. If the store returns an error, urgent logs the
+// error and returns the runs that it has found so far, since the other fields of the reply are useful without these runs.
 func (c *call) urgent(f store.Filter) (list []store.Run) {
 	needs := map[string]need{}
 	err := c.h.contain(c.r, "Store", func() error {
@@ -197,8 +197,8 @@ var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: 
 
 var errNoCursor = badQuery("the parameter after is not a cursor of this list")
 
-// listFault returns the error that the client gets if the store's method List fails. The client gets errNoCursor if its cursor was
-// malformed.
+// listFault returns the error that the client gets if the store's method List or Count returns an error. The client gets errNoCursor if its cursor
+// is malformed.
 func (c *call) listFault(err error) error {
 	if own := (*fault)(nil); errors.As(err, &own) {
 		return own

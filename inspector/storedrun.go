@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedRun is a run in the state that the store had when the run was loaded.
+// storedRun is a run in its stored state. Later changes in the store do not change the storedRun.
 type storedRun struct {
 	row         *store.Run
 	snapshot    *kahn.Snapshot // nil for a run that has not begun
@@ -29,7 +29,7 @@ type storedRun struct {
 	requests    []store.PostedRequest // the last few requests that wait or were refused
 	unclaimable []store.QueueState    // queues that no live process serves
 	held        tenure                // whether a process performs the run
-	line        *lineRow              // nil unless the run is pending
+	line        *lineRow              // the run's place in its line; nil if the run is not pending, or if the store is no store.TurnStore
 }
 
 // The type `tenure` says whether a process performs a stored run that has begun and not ended.
@@ -56,7 +56,7 @@ func (h *handler) tenureOf(ctx context.Context, row *store.Run) (tenure, error) 
 	return heldBySome, nil
 }
 
-// The method `lost` reports whether the run has lost its process: its status is running, but no process performs it.
+// The method `lost` reports whether the run has lost its process: its status is running, but no process performs the run.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
 // If the run is lost, the method `gone` returns when the run's process was last heard of; otherwise it returns "".
@@ -75,7 +75,7 @@ type storedPlace struct {
 	nodes  []*storedPlace
 }
 
-// jsonValue is a value of a stored run in the form in which the codec has written it.
+// jsonValue is a value of a stored run as the codec has encoded it.
 type jsonValue json.RawMessage
 
 func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*storedRun, error) {
@@ -221,7 +221,7 @@ func (s *storedRun) planNote() string {
 	return fmt.Sprintf("Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
-// Nodes yields the stored results of the graph's nodes. Without a plan it leaves out idle nodes.
+// Nodes yields the stored results of the graph's nodes. If the plan is unknown, Nodes leaves out idle nodes.
 func (s *storedRun) Nodes() iter.Seq[kahn.NodeResult] { return resultsOf(s.nodes) }
 
 func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
@@ -294,9 +294,9 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
-// The method `due` reports whether the run can continue without an answer. This is so if a process has left the run or has died, or if the time for
-// which the run waited has come. If the store does not know whether a process performs the run, the method may return true although another
-// process performs it.
+// The method `due` reports whether the run can continue now, without an answer. It returns true for a running run, and for a suspended run whose
+// WakeAt has passed, unless a process performs the run. If the store cannot say whether a process performs the run, the method assumes that no
+// process does.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:
@@ -356,7 +356,7 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 	return y, nil
 }
 
-// addOpen adds the edges that lead to a node from nodes that have not ended.
+// addOpen adds a node's in-edges whose sources have not ended, and the paths of these sources.
 func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	if x.plan == nil {
 		return
@@ -391,7 +391,8 @@ func addName(y *kahn.Why, path string) {
 	}
 }
 
-// The method `spans` returns the attempts of all nodes in the order in which they started, and drops all but the first `limit` attempts.
+// The method `spans` returns the attempts of all nodes in the order of their starts, but at most `limit` attempts. The result `truncated` is true if
+// there are further attempts.
 func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	for _, x := range s.places {

@@ -32,13 +32,13 @@ var (
 	_ subject = (*storedRun)(nil)
 )
 
-// The method `live` returns the run that the request names, or nil if it is not a run of the Runner.
+// The method `live` returns the field target as a run of the Runner. It returns nil if there is no target, or if the target is a stored run.
 func (c *call) live() *kahn.Run {
 	run, _ := c.target.(*kahn.Run)
 	return run
 }
 
-// The method `stored` returns the run that the request names, or nil if it was not loaded from the store.
+// The method `stored` returns the field target as a stored run. It returns nil if there is no target, or if the target is a run of the Runner.
 func (c *call) stored() *storedRun {
 	run, _ := c.target.(*storedRun)
 	return run

@@ -21,7 +21,7 @@ const (
 type tokenGate struct {
 	token  string
 	cookie string // the cookie's name; it depends on the token, so that handlers on two ports of a machine do not overwrite each other's cookie
-	pass   string // the cookie's value, in place of the token
+	pass   string // the cookie's value; it does not reveal the token
 }
 
 // newTokenGate makes a gate for a token. If the token is empty, newTokenGate generates a token.
@@ -65,8 +65,8 @@ type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints. The handler does not
-// know this path if it is behind a proxy.
+// openSession checks the token and sets the cookie. The cookie names no path, so the browser uses the path of this endpoint without the last segment.
+// The other endpoints are below the same path. Behind a proxy, the handler would not know which path to name.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
 		return err

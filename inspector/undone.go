@@ -16,8 +16,8 @@ type undoTask struct {
 	Ended    string         `json:"ended,omitempty"`
 }
 
-// addTasks adds runs with failed compensations: a page of the store's runs, and the runs that only the Runner has. It also adds the number
-// of runs with failed compensations.
+// addTasks adds runs with failed compensations, at most `limit`: first a page of the store's runs, then the runs that only the Runner has. It also
+// sets reply.Failed.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
 	for run := range c.liveRuns {
@@ -41,7 +41,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			// If the store has a next page, the run may be on that page: then it is included in the store's number already.
+			// If the store has a next page, the run may be on that page. Then the store's number already includes the run.
 			if add(t); page.Next == "" {
 				reply.Failed++
 			}
@@ -49,8 +49,8 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 }
 
-// storedTasks returns the latest runs of the store with a failed compensation, and the number of all such runs. If Options.Visible is set, the
-// number counts only the returned runs.
+// storedTasks returns the store's latest runs with a failed compensation, and the number of all such runs. If Options.Visible is set, it returns only
+// visible runs, and the number of the returned runs.
 func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	if c.h.Store == nil {
 		return page, 0, nil
@@ -88,7 +88,7 @@ type undoneReply struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// The method `undone` returns the progress of undoing a node; nil if the node was not undone and is not being undone.
+// The method `undone` returns the progress of undoing a node; nil if the node's Compensation is CompensationNone.
 func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	if res.Compensation == kahn.CompensationNone {
 		return nil

@@ -28,9 +28,9 @@ type value struct {
 	Text string `json:"text,omitempty"`
 	// Type is the Go type.
 	Type string `json:"type"`
-	// Bytes is the length of the whole value.
+	// Bytes is the length of the whole value as JSON, or the length of Text if JSON cannot express the value.
 	Bytes int `json:"bytes"`
-	// Truncated means that Text is incomplete. The endpoint api/v1/value returns the whole value.
+	// Truncated means that Text is the beginning of a longer value. The endpoint api/v1/value returns the whole value.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
@@ -66,7 +66,7 @@ func (h *handler) decode(raw jsonValue) (value any) {
 // The method `shown` returns a value as the client may see it, or nil if the client may not see values.
 func (c *call) shown(v Value) *value { return c.shownWithin(v, shownValue) }
 
-// shownWithin is like the method `shown`, but with the maximum size `most`. Of a longer value, it returns the beginning of the text.
+// shownWithin is like the method `shown`, but with the maximum size `most`. For a longer value, Text is the beginning of the value's JSON.
 func (c *call) shownWithin(v Value, most int) *value {
 	if !c.mayViewData() {
 		return nil
@@ -125,7 +125,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 			}
 		}
 	case reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() < reflect.Array { // numbers and booleans have no parts
+		if v.Type().Elem().Kind() < reflect.Array { // numbers and booleans in a list are not counted
 			return true
 		}
 		for i := range v.Len() {
@@ -168,8 +168,8 @@ func (c *call) shownError(path string, err error) string {
 	return c.shownText(Value{Path: path, Kind: Error, Value: text(err)})
 }
 
-// dataText returns the text v.Value, from user code or from a person's request, as the client may see it. It returns "" if the client may not see
-// values.
+// dataText returns v.Value as the client may see it; "" if the client may not see values. v.Value is a text from user code or from a person's
+// request.
 func (c *call) dataText(v Value) string {
 	if v.Value == "" || !c.mayViewData() {
 		return ""
@@ -177,7 +177,7 @@ func (c *call) dataText(v Value) string {
 	return c.shownText(v)
 }
 
-// shownText returns a text as the client may see it.
+// shownText returns a text as the client may see it. The caller has checked that the client may see values.
 func (c *call) shownText(v Value) string {
 	switch shown := c.redacted(v).(type) {
 	case nil:
@@ -192,7 +192,7 @@ func (c *call) shownText(v Value) string {
 // The function `text` returns an error's text, shortened if necessary.
 func text(err error) string { return clip(foreign.ErrorText(err), shownText) }
 
-// The function `clip` shortens a text to a number of bytes, and does not split a character. It replaces invalid UTF-8.
+// The function `clip` shortens a text to a number of bytes, without splitting a character. Then it replaces invalid UTF-8.
 func clip(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

@@ -16,13 +16,13 @@ import (
 type waits struct {
 	mu   sync.Mutex
 	turn chan struct{} // closed when the loads in flight have ended; nil if there are none
-	// keep is ten times as long as the last loads took. Results are valid for this time, but at least for waitTime. So the handler spends at most about
-	// a tenth of its time on loading.
+	// keep is ten times the duration of the last loads. Loaded runs are kept for this time, but at least for waitTime. So the handler spends at most
+	// about a tenth of its time on loading.
 	keep time.Duration
 	runs map[string]restingRun
 }
 
-// restingRun is the information about a stored run in the cache.
+// restingRun is what the cache contains about a stored run.
 type restingRun struct {
 	at    time.Time // when the run was loaded
 	waits []restingWait
@@ -34,7 +34,7 @@ type need uint8
 
 const (
 	needsProcess need = iota + 1 // the run has lost its process
-	needsAnswer                  // the run waits for an answer, and no answer was posted
+	needsAnswer                  // a node of the run waits for an answer, and none was posted to this node
 	needsNobody
 )
 
@@ -53,11 +53,11 @@ type restingWait struct {
 	gate
 	info     any // in its stored form
 	bases    []rawBasis
-	answered bool // an answer was posted that the run has not applied yet
+	answered bool // an answer was posted, but the run has not applied it yet
 }
 
 const (
-	waitTime     = 2 * time.Second // minimum time that a loaded run is kept
+	waitTime     = 2 * time.Second // minimum time for which a loaded run is kept
 	waitPatience = 5 * time.Second // how long one request may spend on loading runs
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
@@ -154,7 +154,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// restingOf returns the waits of a stored run, without a reference to the run itself.
+// restingOf returns the waits of a stored run. The result does not refer to s, so the cache does not keep s in memory.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	// Clients with different permissions share the cache. So the field `data` is false, and the cached gates contain no values. For each client,
 	// addResting adds the values that this client may see.
@@ -165,7 +165,7 @@ func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	return list
 }
 
-// The method `posted` returns the first answer that was posted to a node and that the run has not applied yet; nil if there is none.
+// The method `posted` returns the first waiting request that answers the node with the given path; nil if there is no such request.
 func (s *storedRun) posted(path string) *store.PostedRequest {
 	for i := range s.requests {
 		if q := &s.requests[i]; q.Kind == store.KindSignal && q.Status == store.RequestWaiting && s.pathOf(q.Node) == path {
@@ -182,8 +182,8 @@ func (x *waits) forget(id string) {
 	delete(x.runs, id)
 }
 
-// restingRuns returns the runs of the store that may wait for an answer or may have lost their process. It leaves out runs that do not match the
-// filter and runs that this process performs. Suspended runs come first. The result `more` reports whether there are further runs.
+// restingRuns returns the runs of the store that may wait for an answer or may have lost their process. It returns only runs that match the filter,
+// that the client may see, and that this process does not perform. Suspended runs come first. The result `more` is true if there may be further runs.
 func (c *call) restingRuns(ctx context.Context, f store.Filter) (list []store.Run, more bool, err error) {
 	statuses := f.Statuses
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
@@ -225,8 +225,8 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether the Runner left a run before the run ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of stored runs in the order in which they began to wait. It also counts the runs that need an operator. It skips gates
-// with a posted answer.
+// addResting adds the gates of stored runs, except gates to which an answer was posted. The gates that have waited longest come first.
+// addResting also counts the runs that need an operator.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return
@@ -285,11 +285,11 @@ type storedWait struct {
 	Label    string `json:"label,omitempty"`
 	Since    string `json:"since,omitempty"`
 	Deadline string `json:"deadline,omitempty"`
-	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not applied yet
+	Answered bool   `json:"answered,omitempty"` // an answer was posted, but the run has not applied it yet
 }
 
-// addWaits adds the waits to the rows of suspended and running runs that this process does not perform. It adds nothing to the rows of runs that
-// cannot be loaded.
+// addWaits sets the fields Waiting, Waits and Gone in the rows of suspended and running runs that this process does not perform. If a run cannot be
+// loaded, the fields of its row stay empty.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

@@ -19,12 +19,12 @@ type Workflow struct {
 	// Plan is the plan of the runs. A run belongs to the Workflow if the run's plan has the same hash as Plan. If several Workflows have plans with
 	// the same name, the last of them performs forks.
 	Plan *kahn.Plan
-	// Perform performs a run in this process. The options contain the run's id, its store, and what to do with the run. A service with a
-	// Runner passes the options on:
+	// Perform performs a run in this process. The options say what to do with the run. They contain the run's id, except for a fork that gets
+	// a generated id. If Options.Store is set, they contain kahn.Durable. A service with a Runner passes the options on:
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
-	// The context does not end with the request. If Perform is nil, this process does not continue the runs.
+	// The context does not end with the request. If Perform is nil, this process cannot continue, redrive or fork the runs.
 	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
 }
 
@@ -134,10 +134,10 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
 }
 
-// The type `turns` ensures that only one request at a time continues a stored run.
+// The type `turns` ensures that no two requests continue the same stored run at the same time.
 type turns struct {
 	mu    sync.Mutex
-	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
+	taken map[string]chan struct{} // the turns in progress, by the id of the run; each channel is closed when its turn ends
 }
 
 // The method `begin` waits until no other turn of the run is in progress, and then begins a turn. The caller must call the returned function to end
@@ -181,7 +181,7 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	// The first transaction contains this answer. c.confirmed repeats the answer under the same id, and so waits until the answer is stored.
+	// The run has got the answer already. c.confirmed repeats the answer under the same id: this changes nothing, but waits until the answer is stored.
 	return c.confirmed(run, path, d)
 }
 
@@ -231,15 +231,15 @@ func (c *call) cancelNodeStored(s *storedRun, path string) error {
 
 // forkBody is the body of a request for a new run with results of another run.
 type forkBody struct {
-	// ID is the new run's id; if empty, one is made.
+	// ID is the new run's id; if empty, the new run gets a generated id.
 	ID string `json:"id,omitempty"`
 	// Nodes are the nodes that run again, besides the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
-	// Inputs are all inputs of the new run, by name; if missing, the new run gets the inputs of the old run.
+	// Inputs are all inputs of the new run, by name. If the body has no Inputs, the new run gets the inputs of the old run.
 	Inputs json.RawMessage `json:"inputs,omitempty"`
 	// DespiteHandlers allows the fork to repeat nodes whose failures other nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
-	// Reason is stored in the record of the action.
+	// Reason is written to the audit record of the action.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -298,5 +298,5 @@ func (c *call) previewFork() (any, error) {
 	return c.previewed(from, list, err)
 }
 
-// errNoPlan rejects requests that need the plan.
+// errNoPlan rejects a request that needs the plan of a run if the plan is unknown.
 var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "Options.Workflows does not have the plan of the run"}

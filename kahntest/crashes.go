@@ -19,7 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Process is one process in which [Crashes] performs the run: the process that crashes, or the process that continues the run after the crash.
+// Process is one process in which [Crashes] performs the run. [Crashes] first uses a process that does not crash, and then pairs of processes: one
+// process crashes, and the other continues the run.
 type Process struct {
 	restarted bool
 	store     *dyingStore
@@ -28,8 +29,8 @@ type Process struct {
 	effects map[string][]string // the keys of each effect, in the order of the calls of Effect
 }
 
-// Restarted reports whether the process continues the run after a crash. A host with a fake of the outside world, such as a fake bank, uses the
-// same fake again if Restarted returns true, and otherwise makes a new fake.
+// Restarted reports whether the process continues the run after a crash. If the steps use a fake of the outside world, such as a fake bank, make a
+// new fake if Restarted returns false. If it returns true, use the same fake again.
 func (p *Process) Restarted() bool { return p.restarted }
 
 // Effect records an effect on the outside world, such as "charge order 7". The key, such as [kahn.Step.IdempotencyKey], lets the outside world
@@ -43,8 +44,9 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run, as if another process posted it. The crash of p does not undo the request. Posting the same request again after
-// the crash changes nothing. Post returns the error of [store.Inbox].
+// Post posts a request for the run, as if another process posted it. The crash of p does not undo the request. If the process that continues the run
+// posts the same request again, nothing changes. After the crash of p, Post stores nothing and returns an error. Otherwise it returns the error of
+// the method Post of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
 		return errDead
@@ -54,15 +56,15 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 }
 
 // Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs the
-// workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues from the store.
-// Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request differs,
-// if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes logs the names of
-// the waiting nodes. It does not test the nodes after them.
+// workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues the run from the
+// store. Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request
+// differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes logs the
+// names of the waiting nodes. It does not test the nodes after them.
 //
 // Crashes calls the function `start` for each process. This function must make a new graph and a new step function, so that nothing in memory
-// survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs, including
-// [kahn.Encoding] and [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the
-// same inputs. At the crash their contexts end, and then they should return soon. In [InFakeTime] backoffs take no time.
+// survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs, such as [kahn.Encoding]
+// and [kahn.EarlySignals]. Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs. At
+// the crash the contexts of the running steps end, and the steps should then return soon. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)
@@ -80,7 +82,7 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 	}
 }
 
-// CheckCrashes does the same as [Crashes] without a [testing.TB]. It returns the number of crashes, and the first defects that it found.
+// CheckCrashes does the same as [Crashes] without a [testing.TB]. It returns the number of crashes, and an error that describes the first defects.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	crashes, _, err = checkCrashes(ctx, start, opts...)
 	return crashes, err
@@ -129,8 +131,8 @@ type outcome struct {
 	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// The method `crash` runs the workflow with a crash at one write. The result `died` describes this write, or is empty if the run ended before the
-// write.
+// The method `crash` runs the workflow with a crash at one write, continues the run in a second process, and compares the outcome with `want`. The
+// result `died` describes the crash. It is empty if the run ended before the write.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -186,8 +188,8 @@ func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestS
 	return statuses, err
 }
 
-// The method `live` runs the workflow in one process, until the end of the run or until the crash at a write. Writes count from 1; 0 means no
-// crash.
+// The method `live` runs the workflow in one process. The process crashes at the write with the given number, counted from 1. If the number is 0, it
+// does not crash.
 func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
@@ -271,7 +273,7 @@ func shown(n kahn.NodeResult) string {
 	return n.Status.String()
 }
 
-// dyingStore is the store as seen by one process. After the process has died, calls have no effect.
+// dyingStore is the store of one process. After the process has died, Commit, Renew and Release have no effect.
 type dyingStore struct {
 	*store.Memory
 	at      int  // the number of the write at which the process dies

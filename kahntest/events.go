@@ -17,8 +17,8 @@ var (
 		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
-	// nodeEvents lists, for each event of a node, the events that may follow; "" stands for the node's beginning. The map omits deltas and
-	// logs, and the aborts and cancels that may follow any event of a node that has not ended.
+	// nodeEvents maps each type of a node's events to the types that may follow it. The key "" stands for a node without events. The map omits deltas
+	// and logs. It also omits aborts and cancellations, which may follow any event of a node that has not ended.
 	nodeEvents = map[event.Type][]event.Type{
 		"": {
 			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,
@@ -36,7 +36,7 @@ var (
 			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
 			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		// After a timeout, or after the output was rejected, the fallback may run. Its output may be rejected, too.
+		// After a timeout, or after the output was rejected, the fallback may run. The fallback's output may be rejected, too.
 		event.ContractViolated: {
 			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
 			event.ModerationFlagged,
@@ -62,42 +62,43 @@ var (
 	}
 )
 
-// streamChecker checks the events of one run, one event after the other. A life of the run is the time from its start, or from a resumption,
-// until the run ends, is left or crashes.
+// streamChecker checks the events of one run, one event after the other. A life of the run begins with the run's start or with a resumption. It lasts
+// until the run ends, is suspended, is left or crashes.
 type streamChecker struct {
 	g           *kahn.Graph
 	pruned      map[string]bool // nodes that are not part of the run
 	events      []event.Event
 	nodes       map[string]*nodeLife // by path
-	deltas      map[string]int       // by path; never reset
+	deltas      map[string]int       // by path: the index of the last delta; never reset
 	waits       map[string]bool      // the nodes that wait, by path
 	untold      map[string]bool      // by path: the waiting nodes that no event about the run's status has listed yet
-	crash       bool                 // whether the run has crashed, so that waits may be listed a second time
+	crash       bool                 // whether the run has crashed, so that an event may list a waiting node a second time
 	part        bool                 // whether nodes may have results without events: the stream begins with a resumption, or the run is a fork
 	graphs      map[*kahn.Graph]map[string]*decl
 	expanded    map[string]*kahn.Graph // by path: the graph of each expanded node that had exactly one attempt
-	inside      map[string]*interior   // by the path of a composite: the nodes in it whose events were read
+	inside      map[string]*interior   // by the path of a composite: the interior of the composite
 	resumptions int
 	wave        int // in waves mode, the tier of the latest wave; -1 before the first wave
 	waves       bool
 	changed     bool   // whether the current life has another mode than the previous life
-	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; or 0
-	tiers       bool   // whether the life may be in waves mode: then the Parent of the first event of a node with predecessors may be the resumption, or the start of the composite around the node
+	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; 0 if there is none
+	tiers       bool   // whether the life may be in waves mode: then the first event of a node with predecessors may have the resumption as its Parent, or the start of the composite around the node
 	open        bool
-	midway      bool         // whether the tier of the open wave is unknown: the stream begins with a resumption, or the mode has changed
+	midway      bool         // whether the tier of the open wave may be unknown: the stream begins with a resumption, the run is a fork, or the mode has changed
 	taken       map[int]bool // by the index of an event that queues a node: whether the node begins in the same life; computed on first use
-	steps       int          // the number of items, besides the events, that the checker has looked at; tests check that the number is linear in the number of events
+	steps       int          // the number of the checker's visits to nodes, edges and events, without the first visit to each event; tests check that it is linear in the number of events
 }
 
-// CheckEvents checks whether the events of an ended or suspended run obey the following rules, and returns the first violation. Event ids have no gaps.
-// The first event is the start of the run, and the last is its end or suspension. The events of each node come in a possible order, with one end
-// unless the node runs again, and the attempts are numbered in order. The ends of predecessors precede the events that depend on them. Each event has
-// a possible Parent. Waves do not overlap. The ends of the nodes agree with the Result. Indices of deltas are contiguous for each path, across
-// retries, resumptions and redrives. If a run was left because its store did not answer, its events may stop anywhere.
+// CheckEvents checks whether the events of an ended or suspended run obey the following rules, and returns the first violation. Event ids have no
+// gaps. The first event is the run's start, and the last event is the run's end or suspension. The events of each node come in a possible order. A
+// node ends only once, unless it runs again. The attempts of a node are numbered in order. An event that depends on the end of a predecessor comes
+// after this end. Each event has a possible Parent. Waves do not overlap. The status and the number of attempts of each node agree with the Result.
+// The indices of the deltas of a path have no gaps, even across retries, resumptions and redrives. If a run was left because its store did not
+// answer, the events may stop anywhere.
 //
-// The argument `events` must contain the run's events from the first on. These events must not be decoded from JSON. For a resumed run, pass the
-// events of all processes that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may also
-// pass only the events of the last process: CheckEvents then checks as much as it can.
+// The argument `events` must contain all events of the run, as kahn delivered them; events decoded from JSON do not suffice. For a resumed run, pass
+// the events of all processes that performed the run, in order. If a process crashed, pass its events only up to the id [event.Recovery].From.
+// Instead, you may pass only the events of the last process: CheckEvents then checks as much as it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -129,7 +130,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	switch first := events[0]; {
 	case first.Type == event.RunStarted:
 		c.waves = first.Payload.(event.Start).Waves
-		c.part = forks(first) // nodes with results from the forked run have no events
+		c.part = forks(first) // nodes whose results come from the forked run have no events
 	case resumes(first):
 		c.part = true
 		c.waves = c.wavesAfter(0)
@@ -138,7 +139,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	// If c.part is set, c.waves may be false although the life is in waves mode: if only nodes in composites continue, the life has no wave.
+	// If c.part is set, the life may be in waves mode although c.waves is false: a life in which only nodes in composites continue has no waves.
 	c.tiers = c.waves || c.part
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
@@ -156,7 +157,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts, since the result has only the graph of the last
+// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts: the Result has only the graph of the last
 // attempt, and earlier attempts may have had other graphs.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
@@ -179,8 +180,8 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	}
 }
 
-// payloadFits reports whether the payload has the type that the rest of the checker expects. It also checks that NoRetry is set for a failure,
-// and is not set for an abort or a cancellation.
+// payloadFits reports whether the payload has the type that the rest of the checker expects. The field NoRetry must be set for a failure, and must
+// not be set for an abort or a cancellation.
 func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
 	case event.RunStarted:
@@ -205,7 +206,7 @@ func payloadFits(e event.Event) (ok bool) {
 	return ok
 }
 
-// The function `resumes` reports whether the event begins a further life of the run.
+// The function `resumes` reports whether the event resumes the run, and so begins a new life of the run.
 func resumes(e event.Event) bool {
 	if e.Type == event.RunStatusChanged {
 		return e.Payload.(event.StatusChange).To == kahn.RunRunning
@@ -219,9 +220,9 @@ func forks(e event.Event) bool {
 	return ok && p.Forked != ""
 }
 
-// wavesAfter reports whether the life that begins with event i has waves. A life in eager mode has none. A life in waves mode has none if only
-// nodes in composites continue. If a life continues in an open wave and is left before the wave ends, it has a wave, but no event of a wave.
-// wavesAfter recognizes such a life by events whose Parent is the start of the wave.
+// wavesAfter reports whether the life that begins with event i has waves. A life in eager mode has no waves. A life in waves mode has no waves if
+// only nodes in composites continue. A life may continue in an open wave and be left before the wave ends. Then it has a wave, but no event about the
+// wave's start or end. wavesAfter recognizes this life by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -238,8 +239,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// The method `resumed` begins a new life of the run with event i. Nodes that had not ended may be queued and begin again. The new life may be in
-// another mode, waves or eager.
+// The method `resumed` begins a new life of the run with event i. In the new life, nodes that have not ended may be queued and begin again. The mode
+// of the new life (waves or eager) may differ from the mode of the previous life.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -254,8 +255,8 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// The method `carried` reports whether a predecessor of a node ended in a life without waves, before the current life in waves mode. The node's
-// join may have been decided in that earlier life, so the node may begin outside its wave.
+// The method `carried` reports whether a predecessor of a node ended before the run changed to waves mode. Then a life without waves may already have
+// decided the node's join, so the node may begin outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -264,7 +265,8 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// The method `at` returns an event of the stream. The result `ok` is false if the stream lacks the event, for example because the stream began later.
+// The method `at` returns the event with an id. The second result is false if the stream lacks the event, for example because the stream begins
+// later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -368,8 +370,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	// After a redrive, and after a node of the outermost graph was invalidated, the next wave may be of any tier. The invalidation of a node in a
-	// composite does not show this, since its event may come long after the resumption, when the composite begins.
+	// After a redrive, and after a node of the outermost graph was invalidated, the next wave may be of any tier. This does not hold for the
+	// invalidation of a node in a composite: its event may come long after the resumption, when the composite begins.
 	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") {
 		c.wave, c.open = -1, false
 	}
@@ -388,7 +390,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // without a token, the node is a composite with waiting nodes, or it was answered at once
+		if p.Token != "" { // without a token, the node is a composite with waiting nodes, or it sleeps, or it was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:
@@ -399,8 +401,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks a change of the run's status. The change must name the nodes that have begun to wait since the last change, and must have the
-// right TotalWaiting.
+// statusChanged checks a change of the run's status. The change must name the nodes that have begun to wait since the previous change, and must have
+// the right TotalWaiting.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {
@@ -418,16 +420,16 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// When the step of an expanded node must return its graph again, the run does not know yet which nodes of the graph run again. Until the step
-	// returns, TotalWaiting includes all nodes of the graph that waited before.
+	// If a run continues and must call the step of an expanded node again to get the node's graph, the run does not know yet which nodes of the graph
+	// run again. Until the step returns, TotalWaiting includes all nodes of the graph that waited before.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}
 	return nil
 }
 
-// stopWaiting removes nodes that run again from c.waits and c.untold. Event i changes the run's status, and the NodeInvalidated events after it
-// name the nodes that run again.
+// stopWaiting removes the nodes that run again from c.waits and c.untold. Event i resumes the run, and the NodeInvalidated events directly after
+// event i name these nodes.
 func (c *streamChecker) stopWaiting(i int) {
 	for _, e := range c.events[i+1:] {
 		if e.Type != event.NodeInvalidated {
@@ -454,11 +456,11 @@ func redrives(e event.Event) bool {
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()
 }
 
-// waveEvent checks that waves do not overlap and come in order, and that a wave ends only after all its nodes.
+// waveEvent checks that waves come in order and do not overlap, and that all nodes of a wave end before the wave.
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {
-		c.wave, c.open = p.Tier, true // the stream began in the middle of this wave
+		c.wave, c.open = p.Tier, true // the stream lacks the start of this wave
 	}
 	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
 		return fmt.Errorf("wave %d, open %v", c.wave, c.open)

@@ -17,20 +17,21 @@ type nodeLife struct {
 	reentered bool       // whether the attempt was suspended, so that the next start continues it
 	maybe     bool       // whether the next attempt may have begun in a life whose events are not in the stream
 	terminal  kahn.Status
-	unseen    bool // whether earlier events of the node are missing, because the stream begins with a resumption
+	unseen    bool // whether the stream may lack earlier events of the node: it begins with a resumption, or the run is a fork
 	resumed   int  // the number of resumptions of the run before the node's last event
 	undo      undoLife
 	began     uint64 // the id of the node's first event other than deltas and logs; 0 if there is none
 	unbound   bool   // whether the node may begin outside its wave: it may have begun in a life whose events are missing, or a redrive continues nodes inside it
-	sourced   bool   // whether all predecessors have ended
-	givenUp   bool   // whether the node is inside an expanded node whose step was called again and ended without a graph
+	sourced   bool   // whether the checker knows that all predecessors have ended
+	givenUp   bool   // whether the node is inside an expanded node whose step did not return its graph again after a resumption
 	assumed   bool   // whether the stream lacks the node's end: the events of a successor show that the node has ended
 }
 
 // The method `guessed` reports whether the node's declaration is a guess, because the graph that declares the node is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
-// The method `refused` reports whether the attempt timed out or its output was rejected. If so, the output of the attempt is not used.
+// The method `refused` reports whether the attempt timed out, or whether the inputs or the output were rejected. If so, the attempt's output is not
+// used.
 func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
@@ -86,7 +87,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
-			if !n.reentered { // a new attempt begins with new nodes inside; a continued attempt keeps the nodes inside
+			if !n.reentered { // a new attempt has new nodes inside; a continued attempt keeps the nodes inside
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false
@@ -160,7 +161,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == event.NodeRetried || e.Type == event.NodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
-			c.giveUp(e.Path) // in this life the node's step did not return its graph, so the nodes inside have no ends
+			c.giveUp(e.Path) // in this life the node's step did not return the graph again, so the nodes inside have no ends
 		} else if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
@@ -172,11 +173,11 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 type undoLife struct {
 	attempts int // the number of attempts that have begun
 	over     bool
-	failed   bool // whether all attempts failed; after that, an operator may repeat the undoing
+	failed   bool // whether all attempts failed; if so, an operator may repeat the undoing
 }
 
-// The method `compensation` checks an event about undoing a node. The node must have ended, no predecessor may have been undone before it, and the
-// attempts must be numbered from 1.
+// The method `compensation` checks an event about undoing a node. The node must have ended before the event. The undoing of the node's predecessors
+// must not have begun yet. The attempts to undo the node must be numbered from 1.
 func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	p, ok := e.Payload.(event.Compensation)
 	switch {
@@ -228,8 +229,8 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	}
 }
 
-// The method `rewound` reports whether a node is inside a loop that has gone back to an earlier iteration, or inside a node that was expanded
-// again, into another graph.
+// The method `rewound` reports whether a node is inside a loop that has gone back to an earlier iteration, or inside a node that was expanded again
+// into another graph.
 func (c *streamChecker) rewound(n *nodeLife) bool {
 	around := c.nodes[n.within]
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
@@ -253,12 +254,13 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	}
 }
 
-// The method `unbound` reports whether a node began, or may have begun, in a life without waves. Such a node may continue outside its wave.
+// The method `unbound` reports whether a node may continue outside its wave: it began before the run changed to waves mode, or its field `unbound` is
+// set.
 func (c *streamChecker) unbound(n *nodeLife) bool {
 	return n.unbound || n.began != 0 && n.began < c.switched
 }
 
-// The method `running` reports whether a composite has started, and has not ended.
+// The method `running` reports whether an attempt of a composite is in progress. It also returns true if the stream may lack the composite's start.
 func (c *streamChecker) running(path string) bool {
 	n := c.nodes[path]
 	if c.part && (n == nil || n.unseen) {
@@ -267,10 +269,10 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
-// The method `interrupted` reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins
-// again in another life of the run, or is stopped. But if the run is stopped before it has been left, the run reaches its end in the same life. So a
-// cleanup node, which no stop affects, may begin again in the same life. The checker does not look for the stop, because a stop that ends no node has
-// no event.
+// The method `interrupted` reports whether the event may queue or begin a node again because the node's attempt was interrupted when the run was
+// left. Such a node begins again only in another life of the run, or is stopped. There are two exceptions. A composite begins again at once. And if
+// the run is stopped while it is being left, the run reaches its end in the same life; in this life a cleanup node, which no stop affects, may begin
+// again. The checker does not look for the stop, because a stop that ends no node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
@@ -284,13 +286,12 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
 	if composite || c.cleansUp(n) {
-		return true // a composite begins again at once, even if no node inside does
+		return true // a composite begins again at once, even if no node inside begins again
 	}
 	return !c.begins(i)
 }
 
-// The method `begins` is called for an event i that queues a node. It reports whether the node begins in the same life, which means before the run is
-// suspended or recovered.
+// The method `begins` reports whether the node that event i queues begins in the same life, which means before the run is suspended or recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}
@@ -319,9 +320,9 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
-// mayFollow reports whether the event may be the next event of its node. Only gates wait and complete without a start, and only inline nodes
-// start without being queued. A mock of a gate, an inline node or a composite is called without queueing the node. The parameter "again" means
-// that the run was resumed after the node's last event.
+// mayFollow reports whether the event may be the next event of its node. Only a gate may be suspended, be signalled or complete before it is queued
+// or starts. Only an inline node may start without being queued. kahn calls the mock of a gate, an inline node or a composite without queueing the
+// node. The parameter "again" means that the run was resumed after the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {
@@ -358,16 +359,15 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // the run called the step again to get the step's graph, without an event for this call
+		return true // the run called the step again to get the step's graph; this call has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// The method `passing` checks a delta or a log. The event must come from an attempt that has begun. A log may also come from the engine before an
-// attempt.
+// The method `passing` checks a delta or a log. The event must come from an attempt that has begun. But the engine may also log before an attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
-	// After a resumption, the run may call the step of an expanded node again to get its graph. This call has no event, but may log.
+	// After a resumption, the run may call the step of an expanded node again to get the node's graph. The step may log, but the call has no event.
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog
 	if checked := n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued; !running && (e.Type != event.NodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)

@@ -8,9 +8,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// The method `parent` checks the Parent of a node's event. The Parent must be the node's previous event. If there is none, the Parent is the end of
-// a predecessor, a resumption, or the start of the wave, of the composite or of the run. If the event aborts or cancels the node, the Parent may
-// also be the failure, abort or cancellation of another node, or missing.
+// The method `parent` checks the Parent of a node's event. The Parent must be the node's previous event. For the first event of a node, the Parent is
+// the end of a predecessor, a resumption, or the start of the wave, of the composite or of the run. The Parent of an event that aborts or cancels the
+// node may also be missing, or be the failure, abort or cancellation of another node. If the node was superseded, the Parent may be any event of
+// another node, or a resumption.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -49,7 +50,8 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	// After a resumption an inline node may start a second time, since a store does not record its start. Its Parent is then another event.
+	// After a resumption an inline node may start a second time, since a store does not record the first start. The Parent of the second start need not
+	// be the node's previous event.
 	if n.id != 0 && !(c.again(n) && n.inline()) {
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
@@ -64,7 +66,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked || goesOnInside(cause)):
 	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
 	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
-	case (resumes(cause) || forks(cause)) && (root || c.tiers): // the resumed life starts the node, or decides about it again
+	case (resumes(cause) || forks(cause)) && (root || c.tiers): // the new life starts the node, or decides again whether the node runs
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
@@ -72,15 +74,15 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// goesOnInside reports whether the event means that nodes in an ended composite run again.
+// goesOnInside reports whether the event announces that nodes in an ended composite run again.
 func goesOnInside(e event.Event) bool {
 	p, ok := e.Payload.(event.Invalidation)
 	return ok && p.Reason == "inside"
 }
 
-// sourcesEnded checks that predecessors end before the events that depend on their ends. A node without an early join may start only after all its
-// predecessors have ended. No node may be skipped because of its predecessors before all of them have ended. If predecessors block a node, at
-// least one of them must have failed or been aborted or cancelled before.
+// sourcesEnded checks the events that depend on the ends of predecessors: they must come after these ends. A node without an early join may be queued
+// or start only after all its predecessors have ended. No node may be skipped because of its predecessors before all of them have ended. If
+// predecessors block a node, at least one of them must already have failed or been aborted or cancelled.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -101,7 +103,7 @@ func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 		switch e.Payload.(event.Skip).Reason.Kind {
 		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
 			return nil
-		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // guards and null checks follow the join, which may be early
+		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // a guard or a null check follows the join, and the join may be early
 			if n.early() {
 				return nil
 			}

@@ -8,14 +8,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method `place` returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For
-// the path of an item, such as "M[2]", the id is the id of the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
+// The method `place` splits the path of a node. It returns the graph that contains the node, the part of the path before the node's id, and the id.
+// For the path of an item, such as "M[2]", the id is the id of the map. The graph is nil if the node is inside an expanded node whose graph is
+// unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn does the same as the method `place`, but for a path relative to the graph g. The parameter "above" is the prefix that the paths of g's
-// nodes have in the run.
+// placeIn does the same as the method `place`, but for a path relative to the graph g. The parameter "above" is the prefix of the full paths of g's
+// nodes.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -49,7 +50,7 @@ func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Gra
 	return nil, "", "", false
 }
 
-// decls returns the nodes of a graph by id.
+// decls returns the declarations of a graph's nodes, by id.
 func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	if known := c.graphs[g]; known != nil {
 		return known
@@ -68,8 +69,8 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// The function `around` returns the path of the composite that contains a node, or "". The argument path is the node's path. The arguments prefix and
-// id are the results of the method `place` for this path.
+// The function `around` returns the path of the composite that contains a node, or "". The argument `path` is the node's path. The arguments `prefix`
+// and `id` are the results of the method `place` for this path.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
 		return prefix + id // the node is an item: its composite is the map
@@ -81,16 +82,16 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// An interior lists the nodes in a composite. It contains only nodes with events that the checker has read. It does not list the nodes in an inner
-// composite, which has its own interior.
+// An interior lists those nodes of a composite for which the checker has read events. The nodes in an inner composite are listed in the interior of
+// the inner composite.
 type interior struct {
 	around     *interior // the interior of the enclosing composite, or nil
 	nodes      []string  // the paths of the nodes
 	composites []string  // the paths of the nodes that are composites with an interior
-	last       int       // for a loop: the number of its last iteration
+	last       int       // for a loop: the number of the last iteration
 
-	open   []string    // the paths of all nodes that have not ended, and of some that have ended; the method `unended` removes the ended ones
-	within []*interior // interiors of composites directly in this composite; each may contain, at any depth, a node that has not ended
+	open   []string    // the paths of all nodes that have not ended, and of some ended nodes, which the method `unended` removes
+	within []*interior // the interiors of composites directly in this composite, if they may contain, at any depth, a node that has not ended
 	listed bool        // whether around.within contains this interior
 }
 
@@ -108,7 +109,7 @@ func (c *streamChecker) interior(path string) *interior {
 	return in
 }
 
-// The method `opened` records that an interior contains a node that has not ended.
+// The method `opened` records in the enclosing interiors that the interior `in` contains a node that has not ended.
 func (c *streamChecker) opened(in *interior) {
 	for ; in.around != nil && !in.listed; in = in.around {
 		in.listed = true
@@ -133,8 +134,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// The method `unended` looks inside a composite for a node that has had an event in this life of the run and has not ended, and returns its path. It
-// removes ended nodes from the interiors' lists of open nodes, so all calls together look at each ended node once.
+// The method `unended` searches a composite for a node that had an event in this life of the run and has not ended, and returns the node's path. It
+// also removes ended nodes from the interiors' lists of open nodes. So all calls together look at each ended node only once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -164,7 +165,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp removes the nodes in a composite from c.waits and c.untold, and marks them as givenUp.
+// giveUp removes the nodes in a composite from c.waits and c.untold, and sets the field givenUp of these nodes.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)
@@ -178,7 +179,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// The method `quiet` reports whether nodes in a composite have had events, but none since the run was resumed.
+// The method `quiet` reports whether nodes in a composite have had events, but none of these events came after the latest resumption.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -191,9 +192,9 @@ func (c *streamChecker) quiet(composite string) bool {
 // decl is the declaration of a node.
 type decl struct {
 	kahn.Node
-	sources []string // the paths of the nodes from which edges lead here
+	sources []string // the predecessors of the node: their ids in the result of decls, their paths in a nodeLife
 	within  string   // the path of the composite around the node, or ""
-	item    bool     // whether the node is an item of a map; its declaration is the map's
+	item    bool     // whether the node is an item of a map; then the declaration is the map's
 	unknown bool     // whether the node is inside an expanded node whose graph is unknown
 }
 
@@ -212,7 +213,7 @@ func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }
 
-// prefixInside returns the prefix with which the paths of the nodes in a composite begin. For a loop it is the prefix of the last iteration.
+// prefixInside returns the prefix of the paths of the nodes in a composite. For a loop it returns the prefix for the nodes of the last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	in, _, id, ok := c.place(prefix + r.ID)
 	if !ok || in == nil {

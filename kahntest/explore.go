@@ -18,30 +18,30 @@ import (
 // ErrExplored is the error that [Explore] injects into an attempt.
 var ErrExplored = errors.New("failure injected by kahntest.Explore")
 
-// Workflow is what [Explore] tests: a graph, its step function, and an invariant of all runs.
+// Workflow is what [Explore] tests: a graph, its step function, and an invariant that must hold for every run.
 type Workflow struct {
 	Graph *kahn.Graph
 	Step  kahn.StepFunc
-	// Invariant is called with a run's Result and error when the run has ended or is suspended. If Invariant returns an error, the test
-	// fails.
+	// Explore calls Invariant with the Result and the error of each run that has ended or is suspended. If Invariant returns an error, the test fails.
 	Invariant func(res *kahn.Result, err error) error
 	Options   []kahn.Option
 }
 
-// exploredRuns is the number of runs of Explore.
+// exploredRuns is the number of runs that Explore makes.
 const exploredRuns = 300
 
-// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, with the same choices each time
-// it is called. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
-// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore repeats the run with
-// fewer injected failures, with fewer changes of order or without the cancellation, as long as the run still fails a check. It reports what remains:
+// Explore runs a workflow with different orders of steps and different failures, and searches for a run that breaks the invariant of the workflow. It
+// makes 300 runs. In these runs, attempts end in different orders. Some attempts fail before the step is called, and some fail after the step's
+// effect, as if an answer were lost. Some runs are cancelled. Every call of Explore makes the same choices. Backoffs take no time. Explore also
+// checks the events of every run. If a run fails a check, Explore simplifies the run: it leaves out each injected failure, each change of order and
+// the cancellation, if the run still fails without it. Explore reports what remains:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// All other attempts of this run succeed, in the order of the graph. "undo:charge#1" is the first attempt to undo charge.
+// This run has no other injected failure, and its attempts end in the order in which they begin. "undo:charge#1" is the first attempt to undo charge.
 //
-// Explore calls the function `start` for each run, so that each run begins with a new fake of the outside world. It calls steps one at a time, on
-// the caller's goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator].
+// Explore calls the function `start` for each run, so that each run begins with a new fake of the outside world. Explore calls steps one at a time,
+// on the caller's goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator].
 // Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
@@ -50,8 +50,7 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored does the same as [Explore] without a [testing.TB], and makes the given number of runs. The error names the failures and the changes
-// of order, as the report of Explore does.
+// CheckExplored does the same as [Explore] with the given number of runs. It returns, as an error, the text that Explore reports to its [testing.TB].
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
@@ -71,12 +70,12 @@ func CheckExplored(start func() Workflow, runs int) error {
 	return nil
 }
 
-// exploration is one run under a schedule. A schedule maps the name of each choice to a number. A choice that is not in the schedule is 0, which
-// means success in the order of the graph.
+// exploration is one run under a schedule. A schedule maps the name of each choice to a number. A choice that is not in the schedule has the number
+// 0: no failure, no cancellation, and no change of the order.
 type exploration struct {
 	rand  *rand.Rand     // makes the choices; if nil, they come from the field `given`
-	given map[string]int // the choices to repeat
-	made  []string       // the names of the choices other than 0, in their order
+	given map[string]int // the schedule: the choices to repeat, or the choices that `rand` has made
+	made  []string       // the names of the choices with a number other than 0, in the order in which they were made
 	said  []string       // texts that describe the choices in `made`
 }
 
@@ -116,7 +115,7 @@ func (x *exploration) say(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
-// The method `run` runs the workflow once, and returns an error if it finds a defect.
+// The method `run` runs the workflow once. It returns an error if the run cannot begin or fails a check.
 func (x *exploration) run(w Workflow) error {
 	plan, err := w.Graph.Compile()
 	if err != nil {
@@ -142,12 +141,12 @@ func (x *exploration) run(w Workflow) error {
 	return w.Invariant(res, err)
 }
 
-// maxExplored bounds the turns of a run. In each turn an attempt ends, the clock advances or the run is cancelled. Explore reports a run with more
-// turns as endless.
+// maxExplored is the largest number of turns of a run. A turn ends an attempt, advances the clock or cancels the run. If a run has not ended after
+// these turns, Explore reports this as a defect.
 const maxExplored = 10_000
 
 func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {
-	var open []*kahn.Step // the attempts that have begun, in order
+	var open []*kahn.Step // the attempts that have begun and have not ended, in the order in which they began
 	cancelled := x.choose("whether to cancel", 5) != 1
 	for n := 0; ; n++ {
 		for s, ok := c.Next(); ok; s, ok = c.Next() {
@@ -202,7 +201,7 @@ func nameOf(s *kahn.Step) string {
 	return name
 }
 
-// The method `attempt` calls the step of an attempt. It may let the attempt fail after this call, or without a call.
+// The method `attempt` calls the step of an attempt. It may let the attempt fail after this call, or instead of the call.
 func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
 	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {

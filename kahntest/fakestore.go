@@ -13,8 +13,8 @@ import (
 
 // StoreFault describes how one call of a [FakeStore] fails. The zero value lets the call succeed.
 type StoreFault struct {
-	// Delay passes before the call. If the context ends meanwhile, the call returns the context's error. In [InFakeTime] the Delay takes
-	// no time.
+	// Delay is the time that passes before the call. If the context ends during this time, the call returns the context's error. In [InFakeTime] the
+	// Delay takes no time.
 	Delay time.Duration
 	// Err is the error that the call returns.
 	Err error
@@ -22,12 +22,12 @@ type StoreFault struct {
 	Applied bool
 }
 
-// FakeStore is a store in memory whose calls fail as a script says. A host uses a FakeStore to test how its program handles a failing store.
-// The zero value never fails. Several runs may use a FakeStore at once.
+// FakeStore is a store in memory whose calls fail as a script says. Use it to test how a program handles a store that fails. With the zero value, no
+// call fails. Several runs may use a FakeStore at once.
 type FakeStore struct {
 	store.Memory
-	// Script maps a method name to the faults of the first call, the second call, and so on. Further calls have no faults. The methods are
-	// Acquire, Renew, Release, Commit and Load. If Script contains any other name, every call fails with an error that lists these methods.
+	// Script maps the name of a method to the faults of the method's first call, its second call, and so on. Further calls have no faults. The methods
+	// are Acquire, Renew, Release, Commit and Load. If Script contains any other name, every call of these methods fails with an error that lists them.
 	Script map[string][]StoreFault
 
 	mu    sync.Mutex

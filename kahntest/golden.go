@@ -19,9 +19,9 @@ import (
 //	KAHNTEST_WRITE=1 go test ./...
 const GoldenVariable = "KAHNTEST_WRITE"
 
-// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. If the variable
-// [GoldenVariable] is set, Golden writes the file instead. Events of nodes that run at the same time may come in any order. To fix the order,
-// pass kahn.Limit(1) to the run, or pass the events through [ByNode].
+// Golden renders the events of a run with [Stream], compares the text with a file, and reports the first line that differs. If the environment
+// variable [GoldenVariable] is not empty, Golden writes the file instead. Events of nodes that run at the same time may come in any order. To fix the
+// order, pass kahn.Limit(1) to the run, or pass the events through [ByNode].
 func Golden(t testing.TB, file string, events []event.Event) {
 	t.Helper()
 	got := Stream(events)
@@ -44,7 +44,7 @@ func Golden(t testing.TB, file string, events []event.Event) {
 	}
 }
 
-// firstDifference returns a text about the first line that differs, or "" if the texts are equal.
+// firstDifference returns a text that shows the first line in which the texts differ, or "" if the texts are equal.
 func firstDifference(got, want string) string {
 	if got == want {
 		return ""
@@ -63,11 +63,11 @@ func firstDifference(got, want string) string {
 	return "event " + strconv.Itoa(i+1) + "\nactual   " + line(a) + "\nexpected " + line(b)
 }
 
-// notInStream lists the attributes that differ from run to run.
+// notInStream lists the attributes that Stream omits: the level, and the attributes that differ from run to run.
 var notInStream = []string{slog.TimeKey, slog.LevelKey, "run_id", "trace_id", "event_id", "duration", "delay", "deadline"}
 
-// Stream renders events as text, one per line, with the attributes that [event.LogTo] logs except ids, times and durations. Events that differ
-// only in ids, times and durations have equal texts.
+// Stream renders events as text, one per line. A line has the attributes that [event.LogTo] logs, except the time, level, run_id, trace_id, event_id,
+// duration, delay and deadline. Events that differ only in these attributes have equal lines.
 func Stream(events []event.Event) string {
 	var b bytes.Buffer
 	sink := event.LogTo(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -82,8 +82,8 @@ func Stream(events []event.Event) string {
 	return b.String()
 }
 
-// ByNode sorts events: first the run's events, then the events of each node, by path. This order does not depend on which nodes run at the same time.
-// The events of one node keep their order, and so do the run's events.
+// ByNode returns the events in another order: first the events of the run itself, then the events of each node, by path. This order does not depend
+// on which nodes run at the same time. The events of one node keep their order, and so do the events of the run itself.
 func ByNode(events []event.Event) []event.Event {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.Path, b.Path) })

@@ -8,14 +8,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Joined returns the status of a node from the classes of its in-edges. The parameter "letters" has one letter for the class of each edge: S for
-// satisfied, N for neutral, X for dead, F for failed. See [kahn.Join] for the classes. The returned status is in the notation of this package. Joined
-// uses the fields Join, SkipMode, OnUpstreamFailure and Cleanup of the node.
+// Joined returns the status that a node gets if its in-edges have the given classes. The parameter "letters" has one letter for the class of each
+// edge: S for satisfied, N for neutral, X for dead, F for failed. [kahn.Join] explains the classes. The returned status is in the notation of this
+// package. Joined uses only the fields Join, SkipMode, OnUpstreamFailure and Cleanup of the node.
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
-// The letters of classes and of statuses differ. For example, a node that was skipped because of its predecessors has the status S/up, and its
-// out-edges have the class N.
+// The letters mean classes, not statuses. For example, a node that was skipped because of its predecessors has the status S/up, and its out-edges
+// have the class N.
 func Joined(n kahn.Node, letters string) (string, error) {
 	const target = "T"
 	t := kahn.Node{

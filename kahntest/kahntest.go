@@ -1,5 +1,4 @@
-// Package kahntest helps to test graphs. Steps follow a script, and one line of a test compares the statuses of the nodes or the calls of the
-// steps.
+// Package kahntest helps to test graphs. Steps follow a script. One line of a test compares the statuses of all nodes, or the calls of all steps.
 //
 //	func TestRefund(t *testing.T) {
 //		kahntest.InFakeTime(t, func(t *testing.T) {
@@ -12,24 +11,23 @@
 //		})
 //	}
 //
-// The package needs no test framework besides package testing. To replace some nodes of a real workflow instead of its step function, use the
-// option [kahn.TestMode].
+// The package needs no test framework besides package testing. To replace some nodes of a real workflow by mocks, use the option [kahn.TestMode].
 //
 // The exported names, by task, are:
 //
 //   - A run in a test: [Run] and [Trial]; [InFakeTime], where backoffs take no time; [Graph] and [Parse], for the notation below.
 //   - Steps: [Script] with [Act] and [Call], [Recorder]; [RequireCalls].
 //   - Statuses: [RequireStatuses], [CompareStatuses], [Statuses], [Status]; [Joined] returns what a join rule decides.
-//   - Events: [CheckEvents] checks the rules of every stream, [Golden] compares a stream with a file ([GoldenVariable] writes
-//     it); [ByNode], [Stream].
-//   - Crashes: [Crashes] and [CheckCrashes] test that a workflow recovers when its process dies at any write of its store; [Process].
+//   - Events: [CheckEvents] checks the rules of every stream. [Golden] compares a stream with a file, or writes the file if
+//     [GoldenVariable] is set; [ByNode], [Stream].
+//   - Crashes: [Crashes] and [CheckCrashes] test that a workflow recovers when its process dies at any write to the store; [Process].
 //     [FakeStore] fails as a script says, see [StoreFault].
 //   - Orders and failures: [Explore] and [CheckExplored] test that invariants hold in any order of steps and under any
 //     failure; [Workflow], [ErrExplored].
 //
 // # Notation
 //
-// A graph is a text of words, separated by spaces:
+// A graph is written as words, separated by spaces:
 //
 //	A            a node                     A>B          an edge
 //	C-[x]>T      an edge of branch x; C is a condition whose label is its output
@@ -37,8 +35,8 @@
 //	A~>B         a data-only edge
 //	X{opt,opt}   options of the node X
 //
-// Nodes are declared in the order in which the text first names them, in an edge or alone. Edges are declared in the order of the text. The
-// options are:
+// Nodes are declared in the order in which the text first names them, in an edge or alone. Edges are declared in the order in which the text names
+// them. The options are:
 //
 //	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd all    the join rule: AnySucceeded, AtLeast(2), AllDone,
 //	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary, AllSucceeded
@@ -51,12 +49,12 @@
 //	end gate trigger                        the node's kind
 //	req:A        a required port that the edge from A feeds
 //
-// Statuses are written as ok (completed), F (failed), X (aborted), C (cancelled), S/reason (skipped), or as the status's own name. The reasons are:
-// ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null (null_propagation), pf (parent_failure), rule
-// (rule_unsatisfied), self, superseded.
+// The statuses are written as ok (completed), F (failed), X (aborted), C (cancelled) and S/reason (skipped). Any other status is written as its own
+// name. The reasons are: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null (null_propagation), pf
+// (parent_failure), rule (rule_unsatisfied), self, superseded.
 //
-// These letters are for statuses of nodes. The documentation of [kahn.Join] uses other letters for the classes of edges, which are the argument
-// of [Joined]: S (satisfied), N (neutral: the source was skipped), X (dead: the source's outcome selects other edges), F (failed).
+// These letters are for the statuses of nodes. In the argument of [Joined] and in the documentation of [kahn.Join], letters stand for the classes of
+// edges: S (satisfied), N (neutral: the source was skipped), X (dead: the source's outcome selects other edges), F (failed).
 package kahntest
 
 import (
@@ -75,8 +73,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// InFakeTime runs f in a bubble of package testing/synctest. Time stands still while any goroutine runs. When all goroutines wait, it jumps to the
-// next timer, so backoffs and timeouts take no time. The test fails if a goroutine of the bubble is still blocked when f has returned.
+// InFakeTime runs f in a bubble of package testing/synctest. Time stands still while any goroutine of the bubble runs. When all these goroutines
+// wait, time jumps to the next timer, so backoffs and timeouts take no time. The test fails if a goroutine of the bubble is still blocked when f has
+// returned.
 func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -95,7 +94,7 @@ func (r *Recorder) Add(e event.Event) {
 	r.events = append(r.events, e)
 }
 
-// Events returns the events so far.
+// Events returns the events recorded so far.
 func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,9 +108,9 @@ type Trial struct {
 	Events []event.Event
 }
 
-// Run executes a graph under the context of the test and checks its events. Run fails the test if an event breaks a rule, if an assertion
-// of [kahn.TestMode] fails, or if [Script.Check] returns an error for a [Script] of the run. If the run cannot begin, Run ends the test. If
-// the run fails, the test continues, and the run's error is in Err.
+// Run executes a graph under the context of the test, and checks the events of the run. Run fails the test if an event breaks a rule of
+// [CheckEvents], if an assertion of [kahn.TestMode] fails, or if [Script.Check] returns an error for a [Script] of the run. If the run cannot begin,
+// Run ends the test. If the run itself fails, the test continues, and the Trial's Err is the error of the run.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
@@ -146,7 +145,7 @@ func text(events []event.Event) string {
 	return b.String()
 }
 
-// Statuses renders the statuses of all nodes in declaration order, as in "A:ok B:F C:S/br".
+// Statuses renders the statuses of all nodes in declaration order, as in "A:ok B:F C:S/br". It omits nodes in composites.
 func Statuses(res *kahn.Result) string {
 	var words []string
 	for n := range res.Nodes() {
@@ -163,7 +162,7 @@ var reasons = map[machine.SkipKind]string{
 	kahn.SkipSuperseded: "superseded",
 }
 
-// Status renders one status, with the reason if it is Skipped.
+// Status renders one status. For a skipped node, it adds the reason.
 func Status(status kahn.Status, skip machine.SkipKind) string {
 	if status == kahn.Skipped {
 		return "S/" + reasons[skip]
@@ -174,8 +173,7 @@ func Status(status kahn.Status, skip machine.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the statuses in the notation of this package. The map `full` has the abbreviation of a status in this notation, by the status's
-// full name.
+// statusWords lists the statuses in the notation of this package. The map `full` maps the full name of a status to the status in this notation.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {
@@ -196,9 +194,9 @@ var statusWords, full = func() (words []string, full map[string]string) {
 	}
 }()
 
-// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text must name all nodes, unless its
-// last word is "...". The text may name nodes in composites by their paths, as in "S/x:ok". An id may have spaces, as in "ask the bank:ok". The
-// error lists every difference.
+// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br". The order of the entries does not matter. The text must name
+// all nodes of the graph, unless its last word is "...". The text may also name nodes in composites by their paths, as in "S/x:ok". An id may have
+// spaces, as in "ask the bank:ok". The error lists every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string
 	named := map[string]bool{}
@@ -252,10 +250,10 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so the entry may have several words. It is the shortest
-// text of whole words in which the part before the last colon names a node. If no such text names a node, the id is unknown, and nextStatus
-// guesses where the entry ends: after the first word that has a colon. There are two exceptions, in which the entry is only the first word: no word
-// has a colon, or the first word with a colon is a later word that names a node by itself.
+// nextStatus splits a text after its first entry, such as "B:F". An id may contain spaces, so an entry may have several words. The entry is the
+// shortest sequence of whole words whose part before the last colon names a node. If there is none, the id is unknown, and nextStatus guesses that
+// the entry ends after the first word with a colon. In two cases it guesses that the entry is only the first word of the text: if no word has a
+// colon, or if the first word with a colon comes later and names a node by itself.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {
@@ -289,7 +287,8 @@ func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	return text[:guess], text[guess:]
 }
 
-// The function `find` returns the result of the node at a path. For a node in a loop it returns the result of the last iteration.
+// The function `find` returns the result of the node at a path. The path of a node in a loop has no iteration number: `find` returns the result of
+// the last iteration.
 func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 	if n, ok := res.Node(path); ok {
 		return n, true

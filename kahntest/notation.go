@@ -12,8 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Graph builds a graph from a text in the notation of this package. It ends the test if the text cannot be read or the
-// graph does not compile.
+// Graph builds a graph from a text in the notation of this package. It ends the test if it cannot read the text, or if the graph does not compile.
 func Graph(t testing.TB, text string) *kahn.Graph {
 	t.Helper()
 	nodes, edges, err := Parse(text)
@@ -29,8 +28,8 @@ func Graph(t testing.TB, text string) *kahn.Graph {
 
 var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~>|>)([^\s>{}]+)$`)
 
-// Parse reads a text in the notation of this package, for tests that change the nodes before they make a graph. The error
-// names the word that cannot be read.
+// Parse reads a text in the notation of this package. It is for tests that change the nodes before they make a graph. The error names the word that
+// Parse cannot read.
 func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 	p := parser{index: map[string]int{}, between: map[[2]string][]int{}}
 	var options []string
@@ -59,7 +58,7 @@ func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 type parser struct {
 	nodes []kahn.Node
 	edges []kahn.Edge
-	index map[string]int // of nodes, by id
+	index map[string]int // the indices of the nodes, by id
 
 	between map[[2]string][]int // by the ids of the source and the target: the indices of the edges that have no parameter
 }
@@ -118,8 +117,8 @@ func (p *parser) word(word string) error {
 // otherArrow matches an edge in the notation of another tool.
 var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
 
-// edgeInstead returns the end of an error message about a word that is not an edge. It contains the edge that the author may have meant, if
-// edgeInstead recognizes one, and the valid forms.
+// edgeInstead returns the end of an error message about a word that is not an edge. The text lists the valid forms of edges. If edgeInstead
+// recognizes the edge that the author may have meant, the text also contains this edge.
 func edgeInstead(word string) string {
 	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	if m := otherArrow.FindStringSubmatch(word); m != nil {
@@ -175,7 +174,7 @@ func (p *parser) option(n *kahn.Node, option string) error {
 		return fmt.Errorf("unknown option %q%s", option, instead(option, append(known, "k2", "req:A")))
 	}
 	ends := [2]string{from, n.ID}
-	between := p.between[ends] // the first of several parallel edges gets the parameter
+	between := p.between[ends] // of several parallel edges, the first without a parameter gets it
 	if len(between) == 0 {
 		return fmt.Errorf("option %q: no edge from %q to %q", option, from, n.ID)
 	}

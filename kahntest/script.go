@@ -16,32 +16,33 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Script is a step function that follows a script and records its calls. Several runs may use a Script at once. The zero value lets every node
-// complete.
+// Script performs the steps of a run as a script says, and records its calls. Pass its method Step to the run as the step function. Several runs may
+// use a Script at once. With the zero value, every node completes.
 type Script struct {
-	// Acts maps a node's path to the results of the first attempt, of the second, and so on. All further attempts have the result of the last
-	// act. [Run] fails the test if the graph has no node at one of the paths: see [Script.Check].
+	// Acts maps a node's path to the acts of the node's first attempt, its second attempt, and so on. All further attempts follow the last act. [Run]
+	// fails the test if the graph has no node at one of the paths: see [Script.Check].
 	Acts map[string][]Act
-	// Undos is like Acts, for the attempts to undo a node. Undos are for nodes that have a CompensateBy, or whose Compensate is [Script.Undo]. The
-	// Value of an act in Undos is not used.
+	// Undos is like Acts, but for the attempts to undo a node. It has an effect on nodes that have a CompensateBy, or whose Compensate is [Script.Undo].
+	// The Value of an act in Undos is not used.
 	Undos map[string][]Act
-	// Else runs and undoes the nodes that have no acts. If Else is nil, the step of such a node returns the node's id, and undoing the
-	// node succeeds.
+	// Else is called for each attempt of a node without Acts, and for each attempt to undo a node without Undos. If Else is nil, an attempt of such a
+	// node returns the node's id, and an attempt to undo it succeeds.
 	Else kahn.StepFunc
 
 	mu    sync.Mutex
 	calls []Call
 }
 
-// Act is the result of one attempt. The zero value completes with a null output.
+// Act says what one attempt does. With the zero value, the attempt completes with a null output.
 type Act struct {
-	// Delay is how long the attempt takes. If the context of the attempt ends earlier, the attempt fails with the context's error.
+	// Delay is the time that passes before the attempt does anything else. If the context of the attempt ends earlier, the attempt fails with the
+	// context's error.
 	Delay time.Duration
 	// Panic, if not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if not nil, is called, and the attempt returns its results.
+	// Do, if not nil, is the function that the attempt calls. The attempt returns the results of Do.
 	Do kahn.StepFunc
-	// Value and Err are what the attempt returns.
+	// Value and Err are what the attempt returns if Do is nil.
 	Value any
 	Err   error
 }
@@ -78,7 +79,7 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	return step.ID(), nil
 }
 
-// Undo is the function for the field Compensate of a [kahn.Node]: it follows Undos.
+// Undo is a function for the field Compensate of a [kahn.Node]. It follows Undos.
 func (s *Script) Undo(ctx context.Context, step *kahn.Step) error {
 	_, err := s.Step(ctx, step)
 	return err
@@ -101,15 +102,16 @@ func (m *scripts) add(s *Script) {
 	}
 }
 
-// maxPaths bounds the number of listed paths, which may grow exponentially with the depth of nesting.
+// maxPaths bounds the length of the list of paths. Without it, the length may grow exponentially with the depth of nesting.
 const maxPaths = 10_000
 
 // The expression `number` matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs. It
-// returns the same error if a path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check
-// accepts every path below a node with a step, since the step may return a graph with [kahn.Expand].
+// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs. It also
+// returns this error if a path in Undos is not the path of a node that can be undone. The error lists valid paths, and suggests a similar one. Check
+// accepts every path inside a node that a step performs, since the step may return a graph with [kahn.Expand]. It checks nothing if the graph has
+// more than 10,000 valid paths.
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
@@ -155,9 +157,9 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// A place is a node that has a step or can be undone. The field `path` is the node's path. For a node inside a map it is the path in the first item,
-// and for a node inside a loop the path in the first iteration. The other fields say whether the node has a step (`step`), whether the run's step
-// function performs this step (`script`), and whether the node can be undone (`undo`).
+// A place is a node that has a step or can be undone. The field `path` is the node's path, with the first item of each map and the first iteration of
+// each loop. The other fields say whether the node has a step (`step`), whether the run's step function performs this step (`script`), and whether
+// the node can be undone (`undo`).
 type place struct {
 	path               string
 	step, script, undo bool
@@ -192,8 +194,8 @@ func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// The function `instead` returns the part of an error message that suggests alternatives: the choice that is most similar to what was written, and
-// the first few choices.
+// The function `instead` returns the end of an error message. It suggests the choice that is most similar to the written text, if one is similar, and
+// lists the first choices.
 func instead(written string, choices []string) string {
 	const most = 20
 	text := ""
@@ -241,8 +243,8 @@ func (s *Script) CallsOf(node string) []Call {
 }
 
 // RequireCalls ends the test unless the text `want` names the calls in their order, as in "A B B C". A call that undoes node B is written "undo:B".
-// Nodes that run at the same time may be called in any order. To fix the order, pass kahn.Limit(1) to the run. This limit does not apply to
-// compensations.
+// The steps of nodes that run at the same time may be called in any order. To fix the order, pass kahn.Limit(1) to the run. This limit does not apply
+// to compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string

@@ -9,12 +9,12 @@ import (
 )
 
 // Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means [AllSucceeded], a
-// zero Skip means [SkipCascade], and a zero Upstream means [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID
-// is the number of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] handles failures of every cause. A net with
-// other properties, such as an edge that handles failures of only some causes, needs a [Builder].
+// zero Skip means [SkipCascade], and a zero Upstream means [UpstreamAbort]. The argument `ids` has the ids of the nodes, for error messages. In an
+// edge with [EdgeLabelled], LabelID is the number of the label, counted from 0, among the labels of the edge's source. An edge with [EdgeFailure]
+// handles failures of every cause. To make a net with other properties, such as an edge that handles failures of only some causes, use a [Builder].
 //
-// The error matches [ErrBadValue] if the edges have a cycle or an argument is invalid. For example, ids and nodes differ in length, an edge leads to
-// no node, or a label is not in the range from 0 to [MostLabels]-1.
+// The error matches [ErrBadValue] if the edges have a cycle or an argument is invalid. An argument is invalid, for example, if ids and nodes differ
+// in length, if an edge names a node that does not exist, or if a LabelID is not in the range from 0 to [MostLabels]-1.
 func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	if len(ids) != len(nodes) {
 		return nil, fmt.Errorf("%w: %d ids for %d nodes", ErrBadValue, len(ids), len(nodes))
@@ -82,7 +82,7 @@ func (x NodeSpec) wrong() string {
 
 // The method `wrong` returns the reason why Build rejects an edge in a net with the given number of nodes, or "".
 func (e Edge) wrong(nodes int) string {
-	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that only the Builder sets, when it makes a net
+	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that the Builder sets when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }
 	switch {
 	case outside(e.From) || outside(e.To):
@@ -95,7 +95,8 @@ func (e Edge) wrong(nodes int) string {
 	return ""
 }
 
-// The method `completed` returns the spec with the defaults of Build.
+// The method `completed` replaces the zero fields of the spec by the defaults of Build. It sets FlagPlain exactly if none of FlagInline, FlagAdmit,
+// FlagGate and FlagComposite is set.
 func (x NodeSpec) completed() NodeSpec {
 	if x.Join == joinDefault {
 		x.Join = AllSucceeded

@@ -2,7 +2,7 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// CallAction is what a coordinator does with a node's remote call when the node reaches a status.
+// CallAction is what a coordinator does with the remote call of a node when the node reaches a status.
 type CallAction uint8
 
 // The actions on a call.
@@ -18,8 +18,8 @@ var callActionNames = enum.Of[CallAction]("action", "none", "start", "skip", "ab
 // String returns "none", "start", "skip" or "abort".
 func (a CallAction) String() string { return callActionNames.Name(a) }
 
-// CallAction returns what should happen to a node's call when the node reaches the status: [CallStart] for ready, [CallSkip] for skipped, [CallAbort]
-// for aborted and for cancelled, and [CallNone] for every other status. Call protocols do not distinguish aborted from cancelled.
+// CallAction returns what a coordinator should do with a node's call when the node reaches status s: [CallStart] for ready, [CallSkip] for skipped,
+// [CallAbort] for aborted and for cancelled, and [CallNone] for every other status. Call protocols do not distinguish aborted from cancelled.
 func (s Status) CallAction() CallAction {
 	switch s {
 	case Ready:
@@ -48,9 +48,10 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 // String returns "running", "completed", "failed" or "aborted".
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
-// NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if retryGranted is
-// set. The parameter `stop` matters only after an aborted call. If the engine was asked to stop the node, `stop` is the cause: the node has this
-// cause, and the status that [CauseKind.StopStatus] returns for it. Otherwise `stop` is [CauseNone]: the node is [Cancelled] with [CauseExternal].
+// NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is [Retrying] if retryGranted is
+// set, and [Failed] otherwise. The parameter `stop` matters only after an aborted call. If the engine was asked to stop the node, `stop` must be the
+// cause of this stop. The node then has this cause, and the status that [CauseKind.StopStatus] returns for it. If `stop` is [CauseNone], the node is
+// [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

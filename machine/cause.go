@@ -2,12 +2,13 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// CauseKind names the reason why a node or a run failed or was stopped. The zero value, [CauseNone], belongs to completed and skipped nodes.
+// CauseKind names the reason why a node or a run failed or was stopped. A completed or skipped node has the zero value, [CauseNone]. A run that
+// failed only because of its nodes also has [CauseNone].
 type CauseKind uint8
 
-// The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout],
-// and [CauseBudget], are failures elsewhere that stop the node. [CauseContext] to [CauseSuperseded] are requests to stop the node. [CauseEndFailed]
-// and [CauseCompensationFailed] are causes of a run.
+// The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout], and [CauseBudget],
+// arise outside the node, and stop the node or keep it from running. [CauseContext] to [CauseSuperseded] are requests to stop the node. Only a run
+// has [CauseEndFailed] or [CauseCompensationFailed].
 const (
 	CauseNone CauseKind = iota
 
@@ -19,14 +20,14 @@ const (
 	CauseModeration         // a moderation check refused the inputs or the output
 	CausePanic              // user code panicked
 	CauseGoexit             // user code ended its goroutine with runtime.Goexit, as t.FailNow does
-	CauseConditionError     // a guard or a condition failed to decide
+	CauseConditionError     // a guard, a condition or the test of a loop failed to decide
 	CauseMergeError         // the inputs could not be merged
-	CauseNoBranchMatch      // a condition with NoMatchFail matched no edge
+	CauseNoBranchMatch      // a condition with NoMatchFail has no edge for its answer
 	CauseLoopLimit          // a loop reached its iteration bound
 	CauseSubrun             // a nested run failed
 	CauseMapItems           // too many items of a map failed
 	CauseGateTimeout        // a gate's deadline passed
-	CauseStoreError         // the store refused a commit
+	CauseStoreError         // the store refused a write, or did not answer
 	CauseStoreRejected      // the store can never hold the value
 	CauseCrashed            // the process died during each of the last attempts
 	CauseEndFailed          // the end node failed
@@ -61,7 +62,8 @@ func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
-// These sets contain the causes that a node may have, by its status. CauseStoreError is in two sets: it fails the node whose end cannot be
+// Each set contains causes for nodes of one status: ownFailures for failed nodes, otherFailures for aborted nodes, and requests for cancelled nodes.
+// A node that failed because of its predecessors has a cause in upstreamCauses. CauseStoreError is in two sets: it fails the node whose end cannot be
 // written, and aborts the other nodes. [CauseEndFailed] and [CauseCompensationFailed] are in no set, since only a run has them.
 const (
 	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
@@ -70,12 +72,12 @@ const (
 	requests       = CauseSet(1<<CauseContext | 1<<CauseCancelRun | 1<<CauseCancelNode | 1<<CauseExternal | 1<<CauseSuperseded)
 )
 
-// causesOf contains, by status, the causes of nodes that ended by themselves or were stopped. The cause of a node that failed because of its
-// predecessors is in upstreamCauses.
+// causesOf maps a status to the causes of nodes that ended by themselves or were stopped. It does not cover nodes that failed because of their
+// predecessors: their causes are in upstreamCauses.
 var causesOf = [statusCount]CauseSet{Failed: ownFailures, Aborted: otherFailures, Cancelled: requests}
 
-// StopStatus returns the status of a node that is stopped for the cause: [Cancelled] for a request such as [CauseCancelRun], and
-// [Aborted] for any other cause.
+// StopStatus returns the status of a node that is stopped for the cause k: [Cancelled] for a request such as [CauseCancelRun], and [Aborted] for any
+// other cause.
 func (k CauseKind) StopStatus() Status {
 	if requests.Has(k) {
 		return Cancelled
@@ -83,7 +85,7 @@ func (k CauseKind) StopStatus() Status {
 	return Aborted
 }
 
-// The method `stops` reports whether a node or a run can be stopped for the cause.
+// The method `stops` reports whether a node or a run can be stopped for the cause k.
 func (k CauseKind) stops() bool { return (otherFailures | requests).Has(k) }
 
 // CauseSet is a set of CauseKinds, with one bit for each kind.

@@ -8,13 +8,13 @@ import (
 // Compensation is the progress of undoing a node, or a run.
 type Compensation uint8
 
-// The states of a compensation. For a run, and for a composite that has no compensation itself, the state summarizes the
-// nodes inside.
+// The states of a compensation. For a run, the state summarizes all nodes of the run. For a composite without a compensation of its own, it
+// summarizes the nodes inside.
 const (
-	CompensationNone    Compensation = iota // no node is undone
-	CompensationRunning                     // the compensation has begun, or waits for its turn
+	CompensationNone    Compensation = iota // nothing was undone, and nothing is being undone
+	CompensationRunning                     // the node is being undone, or waits for its turn
 	CompensationDone                        // the node was undone
-	CompensationFailed                      // the compensation failed, and is not retried
+	CompensationFailed                      // the compensation failed, and will not be retried
 )
 
 var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
@@ -29,31 +29,32 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // The type `undoing` is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and
-// Undone. The struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
+// Undone. Cleanup nodes have a counter of their own, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int32     // cleanup nodes that are not terminal
 	asked    moment    // the latest moment at which the State called Host.Reverses
-	holds    bool      // whether unstarted nodes must wait until no node is left to undo
+	holds    bool      // whether nodes that have not started must wait until no node is left to undo
 	reversal *reversal // the current pass, or nil
 }
 
-// A moment is a point near the end of a run, at which the host may begin to undo nodes.
+// A moment is a point near the end of a run. At this point the host may begin to undo nodes.
 type moment uint8
 
 const (
 	beforeAll     moment = iota
-	beforeCleanup        // all nodes but the cleanup nodes and the end node are terminal
-	beforeEnd            // all nodes but the end node are terminal
+	beforeCleanup        // all nodes except the cleanup nodes and the end node are terminal
+	beforeEnd            // all nodes except the end node are terminal
 )
 
-// A reversal is a pass over the graph against the direction of its edges. The turn of a node, in which it is undone, begins when the turns of all its
-// successors are over. A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
+// A reversal is a pass over the graph against the direction of the edges. Each node has a turn, in which it is undone if necessary. The turn begins
+// when the turns of all the node's successors are over. If the node need not be undone, its turn ends at once. The pass visits each edge once and
+// does not recurse.
 type reversal struct {
-	open  []int32     // by Ref: the number of edges to nodes whose turns are not over
+	open  []int32     // by Ref: the number of out-edges to nodes whose turns are not over
 	state []undoState // by Ref
-	ready ordset.Set  // by schedule position: the nodes that contend for slots because their turn has come
-	left  int         // the number of nodes to be undone whose turns are not over
-	work  []Ref       // nodes whose turns are over, and whose in-edges are still to be visited
+	ready ordset.Set  // by schedule position: the nodes whose turns have begun, and that contend for slots
+	left  int         // how many of the nodes to be undone have not ended their turns
+	work  []Ref       // nodes whose turns are over, and whose in-edges the pass has not visited yet
 }
 
 type undoState uint8
@@ -61,14 +62,14 @@ type undoState uint8
 const (
 	undoNothing  undoState = iota
 	undoAhead              // the turn of the node has not begun
-	undoContends           // the node contends for the slots that undoing it needs, or waits in the line of a group for one of them
+	undoContends           // the node contends for slots in order to be undone, or waits for a slot in the line of a group
 	undoAtWork             // the node is being undone, and holds its slots
-	undoPauses             // undoing the node failed and will be repeated after a backoff, or the node is a composite and nodes inside it are being undone
+	undoPauses             // the host has called PauseUndo: a backoff precedes the next attempt, or nodes inside the composite are being undone
 	undoOver
 )
 
-// AllowUndo prepares the State for undoing its nodes. Call it before the run begins. Also call it for each nested run with nodes that may have to be
-// undone, before the nested run begins.
+// AllowUndo prepares the State for undoing nodes. If some node of a run may have to be undone, call AllowUndo for this run and for all runs around
+// it. Call it before the run with these nodes begins. The runs around this run may already be running.
 func (s *Locked) AllowUndo() {
 	if s.undo != nil {
 		return
@@ -85,7 +86,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter of unfinished nodes to which node r belongs. r must not be the end node.
+// leftOf returns the counter of unfinished nodes that counts node r. The node must not be the end node.
 func (s *Locked) leftOf(r Ref) *int32 {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -93,16 +94,15 @@ func (s *Locked) leftOf(r Ref) *int32 {
 	return &s.left
 }
 
-// The method `brink` gives the host a chance to undo nodes before the run ends, for example before the cleanup nodes of the run begin. It calls
-// isOver, which asks the host, and ignores the result of isOver.
+// The method `brink` lets the host begin to undo nodes if a moment has come (see the type moment). To do so it calls isOver, and ignores the result.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether the end node may run: all other nodes are terminal, and no node must be undone before it. At each moment (see the type
-// moment), isOver calls Host.Reverses once, and the host may begin to undo nodes in this call.
+// isOver reports whether the end node may run: all other nodes are terminal, and the end node need not wait until nodes are undone.
+// isOver also calls Host.Reverses, at most once for each moment (see the type moment). During this call the host may begin to undo nodes.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -122,7 +122,7 @@ func (s *Locked) isOver() bool {
 }
 
 // Reverse begins to undo the nodes for which `undoes` returns true, and returns the number of these nodes. If the number is 0, Reverse changes
-// nothing. If `hold` is set, unstarted nodes wait until everything is undone, and the run is not Done until then.
+// nothing. If `hold` is set, nodes that have not started wait until the last turn is over, and the run is not Done before then.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}
@@ -148,7 +148,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	x.ready = ordset.Make(n)
 	if s.undo.reversal = x; hold {
 		s.undo.holds = true
-		s.busy++ // while turns are left, the run counts as busy, as if one more node were running
+		s.busy++ // until the last turn is over, the run counts as busy, as if one more node were running
 		if s.hold == holdNothing {
 			s.holdBack()
 		}
@@ -162,7 +162,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	return left
 }
 
-// The method `turn` begins the turn of a node.
+// The method `turn` begins the turn of a node. If the node need not be undone, the turn is over at once.
 func (x *reversal) turn(s *Locked, r Ref) {
 	if x.state[r] == undoAhead {
 		x.state[r] = undoContends
@@ -188,8 +188,8 @@ func (x *reversal) pass(s *Locked) {
 	}
 }
 
-// NextUndo chooses a node that can be undone now, takes the slots of the node's groups and key, and returns the node. It returns false if there
-// is no such node.
+// NextUndo chooses a node that can be undone now, takes the slots of the node's groups and key, and returns the node. If no node can be undone now,
+// NextUndo returns false.
 func (s *Locked) NextUndo() (Ref, bool) {
 	if s.undo == nil || s.undo.reversal == nil {
 		return NoRef, false
@@ -204,20 +204,20 @@ func (s *Locked) NextUndo() (Ref, bool) {
 	return NoRef, false
 }
 
-// claimUndo takes the slots that undoing a node needs.
+// claimUndo takes the slots for undoing a node. If a slot is missing, claimUndo puts the node into the line for it and returns false.
 func (s *Locked) claimUndo(r Ref) bool {
 	defer s.limits.lockPool()()
 	return s.claim(r, s.takesToken(r))
 }
 
-// takesSlotsBack reports whether undoing a node takes slots. Undoing a step takes slots of the step's groups and key, but not of the run's own
-// limit.
+// takesSlotsBack reports whether a node takes slots while it is undone. Meanwhile a step holds slots of its groups and its key, but no slot of the
+// run's own limit.
 func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots that undoing a node has taken, for example because the compensation failed and will be retried. If the node must
-// contend for slots again after the pause, the host calls ContinueUndo.
+// PauseUndo releases the slots of a node that is being undone, for example because its compensation failed and will be retried. After the pause, the
+// host can call ContinueUndo, and the node contends for slots again.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)
@@ -231,8 +231,8 @@ func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not the node was undone. It reports whether this was the last turn. After the last turn, the nodes
-// that Reverse held back may start.
+// Undone ends the turn of a node that was undone or could not be undone. It reports whether this was the last turn. After the last turn, the hold
+// that Reverse has begun is over.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {
@@ -259,18 +259,18 @@ func (s *Locked) Undone(r Ref) (last bool) {
 // Undoes reports whether the run is undoing nodes.
 func (s *Locked) Undoes() bool { return s.undo != nil && s.undo.reversal != nil }
 
-// beingUndone reports whether the turn of a node has come and is not over.
+// beingUndone reports whether a node's turn to be undone has begun and is not over.
 func (s *Locked) beingUndone(r Ref) bool {
 	return s.Undoes() && s.undo.reversal.state[r] >= undoContends && s.undo.reversal.state[r] < undoOver
 }
 
-// A line for a slot may contain nodes that no longer wait, for example stopped nodes. waitsInLine reports whether a node in a line still waits: it is
-// ready, or contends to be undone.
+// waitsInLine reports whether a node in a line for a slot still waits: the node is ready, or contends for slots in order to be undone. A line may
+// also contain nodes that no longer wait, for example stopped nodes.
 func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }
 
-// The method `contend` lets a node that has left a line contend for slots again.
+// The method `contend` makes the node at a schedule position contend for slots again. The node has left its line.
 func (s *Locked) contend(pos int32) {
 	if r := s.order.at[pos]; s.Undoes() && s.undo.reversal.state[r] == undoContends {
 		s.undo.reversal.ready.Insert(int(pos))

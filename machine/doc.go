@@ -8,17 +8,17 @@
 //	status, degraded := st.RunStatus(machine.StatusEscaped)
 //
 // The State is a deterministic state machine: it holds statuses, joins, slots and the ready queue. It has no clock, goroutine or context.
-// It does not hold the values that steps return, and does not call steps. The same calls in the same order give the same decisions. The run
-// of package kahn is one coordinator; an engine that performs steps elsewhere is another.
+// It does not hold the values that steps return, and does not call steps. The same calls in the same order lead to the same decisions. The Run
+// of package kahn is one coordinator. An engine that performs steps elsewhere can be another.
 //
 // The exported names, by task, are:
 //
 //   - The vocabulary: [Status], [CauseKind], [SkipKind], the join rules ([Join]), and what a status means for a remote call ([CallAction]).
-//     Package kahn has the same names, for programs that call Execute.
-//   - The graph: [Net] has the nodes, edges, tiers, side edges and the order. [Build] makes a Net from lists; a [Builder] makes it step by
-//     step, for a compiler that works between the steps. The Plan of package kahn holds a Net.
-//   - The run: [State] is one run of a Net. Its methods may be called on any goroutine. kahn.NewState makes a State for a Plan. An engine
-//     that drives runs elsewhere needs only State, [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary.
-//   - The lock: [Locked] is a State whose lock the coordinator holds, so that the coordinator can do several things in one critical
+//     Package kahn has most of these names too, for programs that call Execute.
+//   - The graph: a [Net] holds the nodes, the edges, the tiers, the side edges and the order in which ready nodes start. [Build] makes a Net
+//     from lists. A [Builder] makes it step by step, for a compiler that works between these steps. The Plan of package kahn holds a Net.
+//   - The run: a [State] is one run of a Net. Any goroutine may call its methods. kahn.NewState makes a State for a Plan. An engine that
+//     performs steps elsewhere needs only State, [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary.
+//   - The lock: a [Locked] is a State whose lock the coordinator holds. With a Locked the coordinator can do several things in one critical
 //     section.
 package machine

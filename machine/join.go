@@ -8,21 +8,24 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Join is the rule that decides whether a node runs. It looks at the classes of the node's in-edges. The zero value is the node's default: [Boundary]
-// for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast] the rules are constants.
+// Join is the rule that decides whether a node runs. The rule looks at the classes of the node's in-edges. All rules except [AtLeast] are constants.
+// In package kahn, the zero value means [AllDone] for a Cleanup node and the end node, [Boundary] for any other node with a Test, and [AllSucceeded]
+// for the remaining nodes. For [Build] it always means AllSucceeded.
 //
-// Every in-edge resolves exactly once, when its source is terminal. It then has one class: S (satisfied), N (neutral: the source was skipped), X
-// (dead: the outcome of the source selects other edges) or F (failed). The rules look at the classes of the control edges. A data-only edge only
-// delays a node and has no class. Rules that also exist in Apache Airflow have the same names as there. For [AllSucceeded] and [Boundary], a side
-// edge is no reason to run a node, since it only delivers data (see [Net.IsSide]). The other rules count side edges like any other edge.
+// Every in-edge resolves exactly once, when its source is terminal. A control edge then has one class: S (satisfied), N (neutral: the source was
+// skipped, or a boundary judges its failure), X (dead: the outcome of the source selects other edges) or F (failed). A data-only edge delays the
+// node, but has no class. A rule with the name of a trigger rule of Apache Airflow decides like that trigger rule. Under [AllSucceeded] and
+// [Boundary], a side edge is no reason to run a node, since it only delivers data (see [Net.IsSide]). The other rules count a side edge like any
+// other edge.
 type Join uint32
 
-// The join rules. A rule marked "early" decides before all edges have resolved. A skip is never decided early.
+// The join rules. A rule marked "early" can decide before all edges have resolved. But no rule skips a node early. If all edges of a node are X,
+// every rule skips the node.
 const (
 	joinDefault   Join = iota
-	AllSucceeded       // no F and at least one S, side edges not counted; an F blocks the node early
+	AllSucceeded       // all edges resolved, no F, and an S from an edge that is no side edge; an F blocks the node early
 	AnySucceeded       // one S, early
-	RuleAtLeast        // k S, early; an F blocks the node as soon as k can no longer be reached
+	RuleAtLeast        // k S, early; if an edge is F, the node is blocked as soon as k S can no longer be reached
 	AllDone            // all edges resolved, in any class; the node observes failures and does not handle them
 	AllDoneMinOne      // all edges resolved, at least one S
 	OneFailed          // one F, early
@@ -31,7 +34,7 @@ const (
 	NoneSkipped        // all edges resolved, none N or X
 	AllSkipped         // all edges N or X; the node observes failures
 	OneDone            // one S or F, early
-	Boundary           // all edges resolved, at least one S or F, side edges not counted; the default of conditions
+	Boundary           // all edges resolved, and an S or F from an edge that is no side edge; the default of conditions
 
 	joinCount
 )
@@ -46,10 +49,10 @@ func AtLeast(k int) Join {
 	return RuleAtLeast | Join(k)<<joinBits
 }
 
-// Rule returns the rule without the number of AtLeast.
+// Rule returns the rule without the k of AtLeast.
 func (j Join) Rule() Join { return j & (1<<joinBits - 1) }
 
-// Least returns the number of AtLeast.
+// Least returns the k of AtLeast. For any other rule it returns 0.
 func (j Join) Least() int { return int(j >> joinBits) }
 
 var joinNames = [joinCount]string{
@@ -57,12 +60,12 @@ var joinNames = [joinCount]string{
 	"none_failed", "none_skipped", "all_skipped", "one_done", "boundary",
 }
 
-// Valid reports whether the value is one of the rules.
+// Valid reports whether the value is one of the rules or the zero value. AtLeast is valid only with a k above 0.
 func (j Join) Valid() bool {
 	return j.Rule() < joinCount && (j.Rule() == RuleAtLeast) == (j.Least() > 0)
 }
 
-// String returns the snake-case name of the rule, "at_least(2)" for AtLeast(2), "" for the zero value.
+// String returns the snake-case name of the rule, for example "none_failed" or "at_least(2)". For the zero value it returns "".
 func (j Join) String() string {
 	switch {
 	case j.Rule() == RuleAtLeast:
@@ -73,7 +76,7 @@ func (j Join) String() string {
 	return joinNames[j]
 }
 
-// MarshalText encodes the rule as its String. The error matches [ErrBadValue] if the value is invalid.
+// MarshalText encodes the rule as the text that String returns. It returns an error that matches [ErrBadValue] if the rule is not valid.
 func (j Join) MarshalText() ([]byte, error) {
 	if !j.Valid() {
 		return nil, fmt.Errorf("%w: join rule %d", ErrBadValue, uint32(j))
@@ -81,7 +84,7 @@ func (j Join) MarshalText() ([]byte, error) {
 	return []byte(j.String()), nil
 }
 
-// UnmarshalText decodes what String returns. It returns an error that matches [ErrBadValue] for any other text.
+// UnmarshalText decodes the text that String returns for a valid rule. It returns an error that matches [ErrBadValue] for any other text.
 func (j *Join) UnmarshalText(text []byte) error {
 	if arg, ok := strings.CutPrefix(string(text), "at_least("); ok {
 		if digits, ok := strings.CutSuffix(arg, ")"); ok {
@@ -107,13 +110,14 @@ type SkipMode uint8
 // The skip modes.
 const (
 	skipModeDefault SkipMode = iota
-	// SkipCascade leaves N edges neutral. A node is skipped if all its predecessors were skipped. It runs if some were skipped and the others completed.
+	// SkipCascade leaves N edges neutral. Under AllSucceeded, a node is skipped if all its predecessors were skipped. It runs if some predecessors were
+	// skipped and the others completed.
 	SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value. But if the edge leads from a node on a branch that was not taken, it stays neutral,
-	// so the rest of the branch does not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value. But the edge stays neutral if its source was skipped because a branch was not taken.
+	// So the rest of that branch does not run either.
 	SkipSatisfy
-	// SkipStrict concerns AllSucceeded nodes. When all edges of such a node have resolved, and some are N or X but none is F, the node is skipped.
-	// An F edge blocks the node, as in the other modes.
+	// SkipStrict matters only under AllSucceeded. When all edges have resolved, and some edge is N or X but none is F, the node is skipped. An F edge
+	// blocks the node, as in the other modes.
 	SkipStrict
 
 	skipModeCount
@@ -139,9 +143,10 @@ const (
 	upstreamDefault UpstreamPolicy = iota
 	// UpstreamAbort aborts the node.
 	UpstreamAbort
-	// UpstreamSkip skips the node with the reason parent_failure. The failure then counts as handled.
+	// UpstreamSkip skips the node with the reason parent_failure. The failure then counts as handled, unless the node only
+	// observes failures.
 	UpstreamSkip
-	// UpstreamPropagate fails the node without running it, and without a retry.
+	// UpstreamPropagate makes the node fail. The node does not run, and is not retried.
 	UpstreamPropagate
 	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults instead of the missing values.
 	UpstreamSubstitute
@@ -160,7 +165,7 @@ func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
-// A set of edge classes has one bit for each class into which an edge has resolved.
+// These bits form a set of edge classes. The bit of a class is set if an edge has resolved into the class.
 const (
 	seenS uint8 = 1 << iota // satisfied
 	seenN                   // neutral: the source was skipped, or a boundary judges the failure of the source
@@ -168,17 +173,17 @@ const (
 	seenF                   // failed
 )
 
-// The type `counts` is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open. Only AtLeast
-// needs the numbers of edges.
+// The type `counts` is the input of a join rule: the classes into which a node's control edges have resolved, and whether edges are still unresolved.
+// Only AtLeast needs the numbers of S edges and of other edges.
 type counts struct {
 	seen     uint8 // the set of classes; under SkipSatisfy, an N edge that counts as satisfied is recorded as S
-	open     bool  // at least one edge, data-only ones included, is unresolved
-	portOpen bool  // an edge bound to a required port is unresolved, so the node must not start early
-	s, other int32 // for AtLeast: S edges and resolved edges of any other class
-	total    int32 // control edges
+	open     bool  // an edge is unresolved; a data-only edge counts, too
+	portOpen bool  // an edge that feeds a required port is unresolved, so the node must not start early
+	s, other int32 // for AtLeast: the numbers of S edges and of resolved edges of other classes
+	total    int32 // the number of control edges
 }
 
-// A decision is the result of a join. A decision other than undecided is final.
+// A decision is the result of a join. Every decision except undecided is final.
 type decision uint8
 
 const (
@@ -186,7 +191,7 @@ const (
 	decideReady
 	decideSkip
 	decideBlocked
-	decideSubstitute // the join is blocked, but the policy runs the node with defaults
+	decideSubstitute // a failure blocks the node, but the policy runs the node with defaults
 )
 
 // joinRule holds the conditions of a rule. Each condition is a set of edge classes.
@@ -197,13 +202,13 @@ type joinRule struct {
 	// class in `bars`:
 	needs  uint8 // 0: the node needs no such edge
 	bars   uint8
-	blames uint8 // a node that is not ready is blocked if it has an edge of one of these classes, and otherwise skipped
+	blames uint8 // if the node is not ready, an edge of one of these classes blocks it; without such an edge the node is skipped
 }
 
 var joinRules = [joinCount]joinRule{
 	AllSucceeded:  {breaks: seenF, needs: seenS},
 	AnySucceeded:  {early: seenS, needs: seenS, blames: seenF},
-	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // applied to the class that atLeast returns
+	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // judges the class that atLeast returns
 	AllDone:       {},
 	AllDoneMinOne: {needs: seenS, blames: seenF},
 	OneFailed:     {early: seenF, needs: seenF},
@@ -215,10 +220,10 @@ var joinRules = [joinCount]joinRule{
 	Boundary:      {needs: seenS | seenF},
 }
 
-// decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the result.
+// decide applies a node's rule to the counts. It is a pure function; state_settle.go acts on the result.
 //
-// Even with an early rule, a node does not run before the edges of its required ports have resolved. Otherwise timing would decide whether the ports
-// get values. Under UpstreamSubstitute no rule blocks early: the node waits for all edges.
+// Even under an early rule, a node does not become ready before the edges of its required ports have resolved. Otherwise timing would decide whether
+// the ports get values. Under UpstreamSubstitute no rule blocks a node early: the node waits for all edges.
 func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	if c.total == 0 {
 		if c.open {
@@ -259,7 +264,7 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	return decideBlocked
 }
 
-// atLeast returns S if k edges are satisfied. It returns F if an edge has failed and k can no longer be reached. Otherwise it returns no class.
+// atLeast returns S if k edges are satisfied. It returns F if k edges can no longer be satisfied and some edge is F. Otherwise it returns no class.
 func (c *counts) atLeast(k int32) uint8 {
 	switch {
 	case c.s >= k:

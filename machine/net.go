@@ -8,40 +8,40 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/bucket"
 )
 
-// Ref is a node's dense id in its [Net]. Refs run from 0 in topological order: by tier, then by declaration. A node's
-// predecessors therefore always have smaller Refs.
+// Ref is the number of a node in its [Net]. The nodes are numbered from 0 in topological order: by tier, then by declaration. So the
+// predecessors of a node always have smaller Refs.
 type Ref int32
 
-// Net is the graph of a plan, stored as numbers. It contains everything that a State needs, and is immutable.
+// Net is the graph of a plan, stored as numbers. It contains all properties of the graph that a State needs. A finished Net does not change.
 type Net struct {
 	names      []string // by Ref: the ids of the nodes, for errors
 	facts      []facts
 	declared   []Ref   // the Refs in order of declaration
-	decl       []int32 // by Ref: the index of declaration
+	decl       []int32 // by Ref: the node's index in the order of declaration
 	edges      []Edge  // the edges in order of declaration, and then the implicit edges into the end node
 	in         csr     // by Ref: indices into edges, in declaration order
-	out        []int32 // by Ref, with one extra entry: where the node's arcs start
-	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have no arcs
+	out        []int32 // by Ref, with one extra entry: the index at which the node's arcs begin
+	arcs       []Arc   // the out-edges, sorted by source, target and declaration; edges into the end node have no arcs
 	tiers      []int32 // by tier, with one extra entry: the first Ref of the tier
 	words      []uint64
 	order      Schedule
 	priorities []int           // by Ref; nil if all are 0
 	routes     []int32         // by facts.router: the number of labels
 	filters    []CauseSet      // the sets of causes that catch edges handle, without duplicates
-	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges by source, then declaration
+	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges, sorted by source and declaration
 	disabled   []Ref           // nodes that are skipped at the start
-	labels     int             // number of (condition, label) pairs
-	wide       int             // number of nodes with facts.wide >= 0
+	labels     int             // the number of (condition, label) pairs
+	wide       int             // the number of nodes with facts.wide >= 0
 	end        Ref             // the end node, or NoRef
 	bounds     []Bound         // by group
-	member     [][]int32       // by Ref: the groups of the node, nil if there are no groups at all
-	lateKeys   *lateKeys       // nil unless a value decides the keys of nodes
+	member     [][]int32       // by Ref: the groups of the node; nil if the net has no groups
+	lateKeys   *lateKeys       // nil unless the keys of some nodes come from values
 	early      bool            // some node has an early rule
 	losers     bool            // some node has CancelLosers
 	nests      bool            // some node is a composite
-	handlers   bool            // some node handles the failure of another node
+	handlers   bool            // some node handles failures of another node
 	items      bool            // the nodes are the items of a map
-	sideSteps  int64           // the number of edges visited to find the side edges, for tests of the cost
+	sideSteps  int64           // the number of edges that were visited to find the side edges; tests check it
 	ancestry   *ancestry
 	hash       *netHash
 }
@@ -52,7 +52,7 @@ type netHash struct {
 	sum  uint64
 }
 
-// manyEdges is the number of in-edges above which EdgesFrom uses binary search.
+// If a node has more than manyEdges in-edges, EdgesFrom uses binary search.
 const manyEdges = 16
 
 // mostPorts stands for 65,535 parameters or more.
@@ -64,7 +64,7 @@ func (p *Net) Size() int { return len(p.facts) }
 // ID returns a node's id.
 func (p *Net) ID(r Ref) string { return p.names[r] }
 
-// Is reports whether a node has one of the flags.
+// Is reports whether a node has at least one of the flags.
 func (p *Net) Is(r Ref, flags Flags) bool { return p.facts[r].flags&flags != 0 }
 
 // Rules returns a node's join rule, its skip mode and its upstream policy.
@@ -73,16 +73,16 @@ func (p *Net) Rules(r Ref) (Join, SkipMode, UpstreamPolicy) {
 	return f.join, f.mode, f.policy
 }
 
-// Router returns the number of a node among the conditions with labels, or -1 if the node is not such a condition.
+// Router returns the number of a condition among all conditions with labels. For any other node it returns -1.
 func (p *Net) Router(r Ref) int32 { return p.facts[r].router }
 
-// Tier returns the Kahn level of a node.
+// Tier returns the number of the node's tier, from 0.
 func (p *Net) Tier(r Ref) int32 { return p.facts[r].tier }
 
 // TierCount returns the number of tiers.
 func (p *Net) TierCount() int32 { return int32(len(p.tiers) - 1) }
 
-// TierRange returns the first node of a tier, and the first node after the tier.
+// TierRange returns the first node of a tier and the first node after it.
 func (p *Net) TierRange(tier int32) (from, to Ref) { return Ref(p.tiers[tier]), Ref(p.tiers[tier+1]) }
 
 // In returns the numbers of the in-edges of a node, in the order of declaration.
@@ -94,8 +94,8 @@ func (p *Net) Edge(i int32) Edge { return p.edges[i] }
 // Edges returns the number of edges.
 func (p *Net) Edges() int32 { return int32(len(p.edges)) }
 
-// Numbering returns how the nodes are numbered: their ids by Ref, the Refs in declaration order, the declaration index by Ref, and the
-// end node, or NoRef.
+// Numbering returns the nodes' ids by Ref, their Refs in declaration order, their declaration indices by Ref, and the end node. If there is
+// no end node, the result `end` is NoRef.
 func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref) {
 	return p.names, p.declared, p.decl, p.end
 }
@@ -103,23 +103,24 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node from which an edge leads.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch, unless the edge is another way in (see net_side.go). A side
-// edge delivers data, but does not count as a reason to run the node under [AllSucceeded] or [Boundary]. Otherwise the node would run even if its
-// branch is not taken.
+// IsSide reports whether an edge is a side edge. Every plain edge into a node on a branch is a side edge, unless it is another way in (see
+// net_side.go). A side edge delivers data. Under [AllSucceeded] and [Boundary] it is no reason to run the node: if it were, the node would run even
+// if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
-// IsSpare reports whether an edge counts only if all routers of its target were skipped because of branches not taken: see net_side.go. A router of
-// a node is the source of a labelled edge or of a catch edge to the node.
+// IsSpare reports whether an edge is a spare edge. Under [AllSucceeded] and [Boundary], a spare edge is a reason to run its target only if all
+// routers of the target were skipped because of branches that were not taken (see net_side.go). The routers of a node are the sources of the labelled
+// edges and catch edges to the node.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
-// Steps returns how many edges were visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
+// Steps returns how many edges have been visited to find side edges, and how many to find ancestors. Tests check that these numbers grow linearly.
 func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.steps.Load() }
 
-// hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
+// hasPort reports whether a node has a parameter with the index i. If the node has mostPorts parameters or more, hasPort accepts every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. If Key is set, the group consists of all nodes with the same key. Then options of the run set the
-// limit and the rate.
+// Bound holds the limit and the rate of a group. If Key is set, the group consists of all nodes with the same key, and its limit and its rate come
+// from options of the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -128,7 +129,8 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns the in-edges of node `to` that come from node `from`. After these, the result may contain in-edges from other nodes.
+// EdgesFrom returns the in-edges of node `to` that come from node `from`. The result may also contain in-edges from other nodes, but not as its
+// first edge. If no edge leads from `from` to `to`, the result is empty.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {
@@ -145,19 +147,19 @@ func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	return nil
 }
 
-// Out returns the out-edges of a node, by target, without edges into the end node.
+// Out returns the out-edges of a node, sorted by target. It omits edges into the end node.
 func (p *Net) Out(r Ref) []Arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
 // NoRef is not a node.
 const NoRef Ref = -1
 
-// facts are the properties of a node that the State needs, fixed at compile time.
+// The type `facts` holds the properties of a node that the State needs. They are fixed at compile time.
 type facts struct {
 	catch  CauseSet // the causes of the failures that the catch edges of the node handle
 	join   Join
-	total  int32 // control edges
-	wide   int32 // index of the node's extra counters, or -1
-	router int32 // index into Net.routes, or -1
+	total  int32 // the number of control edges
+	wide   int32 // the index of the node's extra counters, or -1
+	router int32 // the index into Net.routes, or -1
 	labels int32 // the plan-wide number of the router's first label
 	tier   int32
 	mode   SkipMode
@@ -173,23 +175,23 @@ type Flags uint32
 const (
 	FlagObserver Flags = 1 << iota // the node does not handle a failure that reaches it
 	FlagTolerant                   // ContinueOnFail
-	FlagCleanup                    // a cleanup node or the end node: a stop of the run does not affect it
-	FlagInline                     // the engine evaluates the node, which takes no slot and is not queued
+	FlagCleanup                    // the node is a cleanup node or the end node: a stop of the run does not stop it
+	FlagInline                     // the engine itself evaluates the node, so the node waits for no slot and takes none
 	FlagCheck                      // after the join, user code or data decides whether the node runs
 	FlagEarly                      // the join rule may start the node before all edges have resolved
 	FlagCritical
 	FlagCancelLosers
 	FlagLateCancel
-	FlagPlain     // the output is the step's result, and the engine need not check anything else
-	factHandled   // some successor would handle a failure of the node
+	FlagPlain     // the output is the step's result, and nothing else must be checked
+	factHandled   // some successor handles failures of the node
 	FlagGate      // a signal from outside completes the node
 	FlagAdmit     // the inputs of the node are checked once it has its slot, before it starts
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Mock in package kahn
-	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
-	flagForks     // some out-edge has a flag of edgeSpecial, so the completion of the node does not have the same effect on all targets
+	flagBranch    // some in-edge of the node is a side edge or a spare edge
+	flagForks     // some out-edge has a flag of edgeSpecial, so the completion of the node can affect its targets in different ways
 
-	// FlagHost is the first flag that belongs to the coordinator. A State does not read such flags.
+	// FlagHost and all higher flags belong to the coordinator. A State does not read them.
 	FlagHost Flags = 1 << 24
 )
 
@@ -200,30 +202,30 @@ type Edge struct {
 	From, To Ref
 	Flags    uint8
 	standing standing
-	// LabelID is, for a labelled edge, the plan-wide number of the (condition, label) pair. For an edge that was passed to [Builder.Catch],
-	// LabelID is the index of its causes in Net.filters. For any other edge, LabelID is unused and usually -1.
+	// In a finished net, the LabelID of a labelled edge is the number of the (condition, label) pair among all pairs of the net. If the edge was passed
+	// to [Builder.Catch], LabelID is the index of the edge's causes in Net.filters. Any other edge does not use LabelID, which is then usually -1.
 	LabelID int32
 }
 
-// Arc is an out-edge in the form that the settle loop reads: eight bytes, with the facts fixed at compile time.
+// Arc is an out-edge in a compact form of eight bytes. A State reads this form when a node ends.
 type Arc struct {
 	to    Ref
-	facts uint32 // arc flags in the low bits, the edge's label above
+	facts uint32 // the edge's flags in the low bits, and its LabelID above them
 }
 
 // The flags of an edge.
 const (
-	EdgeFailure  uint8 = 1 << iota // On failure
-	EdgeAlways                     // On always
-	EdgeLabelled                   // taken only if the label was selected
-	EdgeData                       // data-only
+	EdgeFailure  uint8 = 1 << iota // a catch edge: see OnFailure in package kahn
+	EdgeAlways                     // see OnAlways in package kahn
+	EdgeLabelled                   // satisfied only if the condition selects the label
+	EdgeData                       // the edge is data-only
 	edgeShielded                   // an error boundary, and not the target, judges the failure of the source
-	edgePort                       // the edge feeds a required port of a node with an early rule
-	edgeWide                       // the target has extra counters, see facts.wide
+	edgePort                       // the edge feeds a required port, and the target has an early rule
+	edgeWide                       // the target has extra counters: see facts.wide
 	edgeSide                       // the success of the source is no reason to run the target: see net_side.go
 
 	edgeBits = 8
-	// edgeSpecial are the flags that matter when the source completed.
+	// The flags in edgeSpecial matter when the source completes.
 	edgeSpecial = uint32(EdgeFailure | EdgeLabelled | EdgeData | edgePort | edgeWide | edgeSide)
 )
 
@@ -234,7 +236,7 @@ func (a Arc) To() Ref { return a.to }
 
 func (a Arc) label() uint32 { return a.facts >> edgeBits }
 
-// csr is an adjacency list in one slice: the values of row r are items[start[r]:start[r+1]].
+// The type `csr` stores a row of numbers for each node, all rows in one slice. Row r is items[start[r]:start[r+1]].
 type csr struct {
 	start []int32
 	items []int32
@@ -242,8 +244,8 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in the order of declaration. It lists the in-edges, or the out-edges if bySource is true. Out-edges into the
-// end node are left out. newCSR takes its memory from the slab `space` and returns the unused part.
+// newCSR lists the in-edges of each node, in the order of declaration. If bySource is true, it lists the out-edges instead, but omits edges into the
+// end node. newCSR takes its memory from the slab `space` and returns the unused part.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)
 	for i := range edges {
@@ -258,7 +260,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 		start[r] += start[r-1]
 	}
 	items, space := space.cut(int(start[rows+1]))
-	next := start[1:] // by row: the index of the next item to write; after the last item of the row, this is where the next row begins
+	next := start[1:] // by row: the index of the next item to write; in the end, the index at which the next row begins
 	for i := range edges {
 		switch e := &edges[i]; {
 		case !bySource:
@@ -272,7 +274,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 	return csr{start[:rows+1], items}, space
 }
 
-// A slab is memory for several slices with the same lifetime.
+// A slab is one piece of memory for several slices with the same lifetime.
 type slab []int32
 
 // The method `cut` takes n zeros from the slab, or from the heap if the slab is too short.
@@ -287,5 +289,5 @@ func (e *Edge) arc() Arc {
 	return Arc{to: e.To, facts: uint32(e.Flags) | uint32(max(e.LabelID, 0))<<edgeBits}
 }
 
-// isData reports whether the edge delivers a value and nothing else.
+// isData reports whether the edge is data-only.
 func (e *Edge) isData() bool { return e.Flags&EdgeData != 0 }

@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// The type `ancestry` answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders,
-// give each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at
-// once. If the intervals do not give the answer, a search over the in-edges does. It skips nodes if their intervals show that the ancestor does not
-// lead to them. If searches for the same ancestor have visited more edges than the graph has, ancestry computes all descendants of this ancestor and
-// keeps them. So n questions about one ancestor take time linear in n plus the number of edges.
+// The type `ancestry` answers whether one node of a plan is an ancestor of another. For this purpose it gives each node two intervals. They come from
+// two depth-first searches over the in-edges, in opposite orders. The first question starts these searches, which take time linear in the nodes and
+// edges. The intervals answer most questions at once. Any other question needs a further search over the in-edges. This search skips a node if the
+// node's intervals show that the supposed ancestor does not lead to the node. If the searches for one ancestor have visited more edges than the graph
+// has, ancestry computes all descendants of this ancestor and keeps them. So n questions about one ancestor take time linear in n plus the size of
+// the graph.
 type ancestry struct {
 	once  sync.Once // guards the computation of spans
 	spans [2][]span // by Ref
@@ -20,19 +21,19 @@ type ancestry struct {
 	sought map[Ref]*sought
 }
 
-// The type `sought` is an ancestor that searches have looked for.
+// The type `sought` records the searches for one ancestor.
 type sought struct {
-	steps       int      // edges that the searches have visited
-	descendants []uint64 // a bit by Ref; nil until steps has grown large
+	steps       int      // the number of edges that the searches have visited
+	descendants []uint64 // one bit for each Ref; nil until the method `known` computes it
 }
 
-const maxSought = 256 // limits the memory: an ancestor in sought may need a bit for every node
+const maxSought = 256 // limits the memory, since each ancestor in sought may need one bit for each node
 
-// span is the interval that one of the two searches assigns to a node. Nodes are numbered when the search leaves them, so a node has a
-// higher number than all its ancestors.
+// The type `span` is the interval that one of the two searches gives to a node. The search numbers a node when it leaves the node. So a
+// node has a higher number than all its ancestors.
 type span struct {
 	number int32
-	tree   int32 // all nodes numbered from tree to number-1 are ancestors
+	tree   int32 // all nodes with numbers from tree to number-1 are ancestors
 	low    int32 // no ancestor has a lower number
 }
 
@@ -45,7 +46,7 @@ func (p *Net) IsAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is like IsAncestor, but does not search. The result `sure` is false if the spans do not decide.
+// judgeAncestor is like IsAncestor, but uses only the spans. If they do not give the answer, the result `sure` is false.
 func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true
@@ -54,7 +55,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// The method `judge` is like judgeAncestor, but the spans must already have been computed.
+// The method `judge` is like judgeAncestor, but a must be lower than r, and the spans must already have been computed.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]
@@ -83,8 +84,8 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// The method `known` returns the descendants of node a, or nil if they are not computed yet. It computes them if the searches for a have visited more
-// edges than the graph has.
+// The method `known` returns the descendants of node a. It computes them as soon as the searches for a have visited more edges than the graph has.
+// Before that, it returns nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,7 +103,8 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches for node a upwards from node r. A node has a lower Ref than its descendants, so the search skips nodes with Refs below a.
+// climb searches for node a upwards from node r. It skips nodes with Refs below a: they cannot be descendants of a, since every descendant has a
+// higher Ref. It also skips a node if the node's spans show that the node is no descendant of a.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -147,10 +149,10 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// The method `label` computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest,
-// and visits the predecessor with the highest Ref first. This predecessor usually has the most ancestors. So most ancestors of a node are in the
-// node's own subtree of the search tree, and the field `tree` covers them. The second search begins with the lowest Ref instead, and visits the
-// predecessor with the lowest Ref first.
+// The method `label` computes the spans by two searches. Both begin at the nodes without successors. The first search takes these nodes, and the
+// predecessors of each node, in falling order of Refs. The predecessor with the highest Ref usually has the most ancestors. So most ancestors of a
+// node are in the node's own subtree of the search tree, and the field `tree` covers them. The second search takes the nodes in rising order of Refs
+// instead.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
@@ -185,7 +187,7 @@ func (x *ancestry) label(p *Net) {
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span
-	next       []int32 // by Ref: the number of predecessors looked at, plus one; 0 for a node that was not entered
+	next       []int32 // by Ref: 0 until the walk enters the node, and then one more than the number of predecessors that it has looked at
 	counter    int32
 	stack      []Ref
 	descending bool
@@ -197,7 +199,7 @@ func (w *walk) enter(r Ref) {
 	w.stack = append(w.stack, r)
 }
 
-// The method `from` visits r and all its ancestors, except the nodes that the walk has entered before.
+// The method `from` visits node r and those of its ancestors that the walk has not entered yet.
 func (w *walk) from(r Ref) {
 	w.enter(r)
 	for len(w.stack) > 0 {

@@ -5,32 +5,33 @@ import (
 	"slices"
 )
 
-// Builder builds a net in steps: edges, tiers, numbers, rules, labels, side edges, order. Each step needs the results of the earlier steps. Before
-// Number, a node is identified by its declaration index.
+// Builder builds a net in steps: edges, tiers, numbers, rules, labels, side edges, order. Each step needs the results of the earlier steps. Until
+// Number is called, edges name nodes by their declaration indices.
 type Builder struct {
 	p     *Net
 	edges []Edge
 	into  csr // by node: its in-edges
-	outOf csr // by node: its out-edges, without edges into the end node
+	outOf csr // by node: its out-edges, except edges into the end node
 	end   int32
 	tier  []int32
 	depth int32 // the number of tiers
 
-	last     []int32 // by source: the last target that IsParallel has seen, plus one
-	scratch  slab    // for slices that only the builder needs
+	last     []int32 // by source: one more than the index of the last node to which IsParallel has found an edge from the source
+	scratch  slab    // memory for slices that only the builder needs
 	filters  map[CauseSet]int32
 	boundary bool // some node has the join rule Boundary
 	wideRows bool // some node may need the extra counters that widen adds
 }
 
-// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter `end` is the index of the end node,
-// or -1. If there is an end node, Begin appends an edge from each node without a successor to the end node. It returns the number of appended edges.
+// Begin begins a net. The parameter `nodes` is the number of nodes, and `edges` lists the edges in declaration order. The parameter `end` is the
+// index of the end node, or -1. If there is an end node, Begin appends an edge to it for each other node without any out-edge. Begin returns the
+// number of appended edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
 		implicit = nodes
 	}
-	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // room for two calls of newCSR and for six values per node
+	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // room for two calls of newCSR and six values per node
 	b.outOf, b.scratch = newCSR(nodes, b.edges, true, Ref(end), b.scratch)
 	if end >= 0 {
 		added = b.leadToEnd(nodes)
@@ -39,7 +40,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	return added
 }
 
-// leadToEnd adds an edge to the end node from each node without a successor, unless the node already has an edge to the end node.
+// leadToEnd adds an edge to the end node for each other node without any out-edge. It returns the number of these edges.
 func (b *Builder) leadToEnd(nodes int) (added int) {
 	connected := make([]bool, nodes)
 	for _, e := range b.edges {
@@ -56,10 +57,10 @@ func (b *Builder) leadToEnd(nodes int) (added int) {
 	return added
 }
 
-// Row returns the numbers of a node's in-edges. The node is given by its declaration index.
+// Row returns the numbers of the in-edges of the node with declaration index i.
 func (b *Builder) Row(i int) []int32 { return b.into.row(Ref(i)) }
 
-// IsParallel reports whether some node has two edges to the node with declaration index i. Callers may call it only once for each node.
+// IsParallel reports whether two edges lead from the same node to the node with declaration index i. Do not call it twice for the same node.
 func (b *Builder) IsParallel(i int) (parallel bool) {
 	row := b.Row(i)
 	if len(row) < 2 {
@@ -79,12 +80,12 @@ func (b *Builder) IsParallel(i int) (parallel bool) {
 // At returns an edge by its number.
 func (b *Builder) At(i int32) Edge { return b.edges[i] }
 
-// maxCycles is the largest number of cycles that Levels returns.
+// Levels returns at most maxCycles cycles.
 const maxCycles = 100
 
 // Levels computes the tiers of Kahn's algorithm (A. B. Kahn, Topological sorting of large networks, 1962). The tier of a node is the length of the
-// longest path to it. If the edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges in order. The last edge of
-// each cycle is its edge with the highest number. A graph without these last edges would have none of the returned cycles.
+// longest path to it. If the graph has cycles, Levels cannot compute the tiers, and returns up to a hundred cycles. A cycle is a list of the numbers
+// of its edges, in order, and ends with the highest number.
 func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
@@ -117,8 +118,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// The method `peel` removes the nodes of the queue, from the index `head` on. When a node loses its last predecessor, peel appends it to the queue.
-// The argument `cut` contains edges that peel treats as removed.
+// The method `peel` removes the nodes of the queue, from the index `head` on. When a node loses its last in-edge, peel appends the node to the queue.
+// Edges in `cut` count as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -137,8 +138,8 @@ func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]b
 	return queue
 }
 
-// The method `cycles` finds a cycle among the nodes that Kahn's algorithm has not removed, cuts the edge that closes this cycle, and continues the
-// algorithm. It repeats this until all nodes are removed.
+// The method `cycles` finds a cycle among the nodes that Kahn's algorithm has not removed, cuts the last edge of this cycle and all edges parallel to
+// it, and continues the algorithm. It repeats this until all nodes are removed or maxCycles cycles are found.
 func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
 	cut := map[int32]bool{}
 	for len(queue) < total && len(cycles) < maxCycles {
@@ -162,7 +163,7 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 
 // findCycle returns a shortest cycle through one of the nodes that Kahn's algorithm has not removed.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
-	// Every remaining node has a remaining predecessor. So a walk backwards must meet some node twice, and that node is on a cycle.
+	// Every remaining node has a remaining predecessor. So a walk against the edges meets some node twice, and this node is on a cycle.
 	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
 	seen := make([]bool, len(pending))
 	for !seen[at] {
@@ -175,7 +176,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 		}
 	}
 	start := at
-	by := make(map[Ref]int32) // the edge that first reached a node
+	by := make(map[Ref]int32) // by node: the edge over which the search first reached it
 	queue := []Ref{start}
 	for head := 0; head < len(queue); head++ {
 		for _, e := range b.outOf.row(queue[head]) {
@@ -192,7 +193,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	return nil // not reached, since start is on a cycle
 }
 
-// wayBack lists the edges of the cycle through the node `start`, with the highest-numbered edge last.
+// wayBack lists the edges of the cycle through the node `start`, in order. The edge with the highest number is the last.
 func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	cycle := []int32{by[start]}
 	for at := b.edges[by[start]].From; at != start; at = b.edges[by[at]].From {
@@ -203,16 +204,16 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. The argument `names` lists the ids
-// in declaration order. The net may keep this slice, so the caller must not change it any more. After Number, edges name nodes by Ref. Number also
-// returns an empty slice with room for one Ref per node, from the net's own allocation. The caller may use this slice.
+// Number gives the nodes their Refs, by tier and then by declaration, and stores them in the net p. The net must be the zero Net. The argument
+// `names` lists the ids in declaration order. The net may keep this slice, so the caller must not change it any more. After Number, edges name nodes
+// by Ref. Number returns an empty slice with room for one Ref per node, which the caller may use. The slice saves the caller an allocation.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
 	later := &struct {
 		ancestry
 		netHash
-	}{} // both in one allocation
+	}{} // one allocation for both
 	p.names, p.facts, p.declared, p.end, p.edges = names, make([]facts, n), refs[:n:n], NoRef, b.edges
 	p.order.at, p.ancestry, p.hash = refs[n:2*n:2*n], &later.ancestry, &later.netHash
 	b.p = p
@@ -240,7 +241,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 			p.end = r
 		}
 	}
-	if !slices.IsSorted(p.declared) { // otherwise the Refs have the order of declaration
+	if !slices.IsSorted(p.declared) { // if they are sorted, each Ref equals the declaration index
 		p.names = make([]string, n)
 		for i, r := range p.declared {
 			p.names[r] = names[i]
@@ -260,7 +261,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 
 // NodeSpec describes a node's behavior.
 type NodeSpec struct {
-	Join     Join // one of the rules; only Build accepts the zero value
+	Join     Join // Builder.Rule needs a rule other than zero; Build accepts zero, too
 	Skip     SkipMode
 	Upstream UpstreamPolicy
 	Ports    int // the number of parameters that may be required
@@ -293,7 +294,7 @@ func (b *Builder) Rule(r Ref, x NodeSpec) {
 	}
 }
 
-// sortBySource stores a node's in-edges sorted by their sources, for EdgesFrom.
+// sortBySource stores a node's in-edges, sorted by source. EdgesFrom needs them in this order.
 func (b *Builder) sortBySource(r Ref, row []int32) {
 	bySource := func(x, y int32) int { return int(b.edges[x].From) - int(b.edges[y].From) }
 	if !slices.IsSortedFunc(row, bySource) {
@@ -309,7 +310,7 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 // Disable makes every run skip node r when the run begins.
 func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
 
-// Catch restricts an edge to failures of the given causes; without causes it lets all failures through.
+// Catch registers a catch edge that handles failures of the given causes. If no causes are given, the edge handles all failures.
 func (b *Builder) Catch(i int32, causes []CauseKind) {
 	if b.filters == nil {
 		b.filters = map[CauseSet]int32{}
@@ -319,8 +320,8 @@ func (b *Builder) Catch(i int32, causes []CauseKind) {
 	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
 }
 
-// Routed gives a condition with labels its number among such conditions, and returns the number. The result `first` is true if the condition had no
-// number before.
+// Routed returns the number of a condition among all conditions with labels. If the condition has no number yet, Routed gives it one, and `first` is
+// true.
 func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
@@ -330,7 +331,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	return f.router, first
 }
 
-// Label makes an edge a branch of a condition to which Routed has given a number. The labels of a condition are numbered from 0.
+// Label sets the label of an edge. Routed must already have given a number to the edge's source. The labels of a condition are numbered from 0.
 func (b *Builder) Label(i int32, label int32) {
 	e := &b.edges[i]
 	e.LabelID = label
@@ -338,20 +339,20 @@ func (b *Builder) Label(i int32, label int32) {
 	*routes = max(*routes, label+1)
 }
 
-// Check marks a node whose join is followed by a check, in which user code or data decides whether the node runs.
+// Check marks a node that needs a check after its join. In the check, user code or data decides whether the node runs.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
-// Port marks an edge that leads to a required parameter. This matters only for a node with an early rule.
+// Port marks an edge that feeds a required parameter of a node with an early rule.
 func (b *Builder) Port(i int32) {
 	b.edges[i].Flags |= edgePort
 	b.wideRows = true
 }
 
-// MostLabels is the highest number of branches in a net.
+// MostLabels is the highest number of labels in a net: the labels of all its conditions together.
 const MostLabels = 1<<(32-edgeBits) - 1
 
-// Lay numbers the labels of conditions, marks the nodes whose failures are handled, clears FlagPlain of conditions with labels, and computes
-// where each node's out-edges begin. It returns false if there are more than MostLabels labels.
+// Lay numbers the labels of all conditions, marks each node whose failures some successor handles, and clears FlagPlain of conditions with
+// labels. It also computes where each node's out-edges begin. If the net has more than MostLabels labels, Lay returns false.
 func (b *Builder) Lay() bool {
 	p := b.p
 	for i := range p.edges {
@@ -388,8 +389,8 @@ func (b *Builder) Lay() bool {
 	return true
 }
 
-// Finish writes the arcs, whose facts are complete only now. It sorts them by target and then by declaration, the order in
-// which a completion takes effect.
+// Finish writes the arcs, since the flags of the edges are complete now. It sorts the arcs of each node by target and then by declaration. The
+// completion of a node takes effect in this order.
 func (b *Builder) Finish() {
 	p := b.p
 	if b.wideRows {
@@ -397,7 +398,7 @@ func (b *Builder) Finish() {
 			b.widen(Ref(r))
 		}
 	}
-	next := b.into.start // the memory of b.into.start, which is not needed any more
+	next := b.into.start // reuses the memory of b.into.start, which nothing needs any more
 	copy(next, p.out)
 	p.arcs = make([]Arc, p.out[len(p.facts)])
 	for r := range p.facts {
@@ -417,7 +418,8 @@ func (b *Builder) Finish() {
 	b.initialWords()
 }
 
-// The method `widen` gives a node extra counters if its word, the number that holds its state, has too few bits for them.
+// The method `widen` gives extra counters to a node under AtLeast, and to a node with an edge that Port has marked. The node's word has too few bits
+// for these counters.
 func (b *Builder) widen(r Ref) {
 	p := b.p
 	f, row := &p.facts[r], p.in.row(r)
@@ -431,8 +433,7 @@ func (b *Builder) widen(r Ref) {
 	}
 }
 
-// initialWords computes the words of a run that has not begun. The word of a node is the number in which a State stores the node's status and
-// counters.
+// initialWords computes the words with which a run begins. The word of a node is the number in which a State stores the node's status and counters.
 func (b *Builder) initialWords() {
 	p := b.p
 	p.words = make([]uint64, len(p.facts))
@@ -454,8 +455,8 @@ func (b *Builder) initialWords() {
 	}
 }
 
-// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. The function `own` returns the length of a single
-// node. The argument `priorities` lists the priorities by Ref, or is nil if all are 0.
+// OrderBy computes the longest remaining path of each node, and the order in which ready nodes start. The function `own` returns the length of a
+// single node. The argument `priorities` lists the priorities by Ref. It is nil if all priorities are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 	b.p.priorities = priorities
 	b.p.order.rank = make([]int64, len(b.p.facts))
@@ -465,15 +466,15 @@ func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
 func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
 
-// lateKeys holds the nodes whose keys come from values. Such a key is known only once the node has been checked.
+// The type `lateKeys` lists the nodes whose keys come from values. The key of such a node is unknown until the node has been checked.
 type lateKeys struct {
-	declared map[string]int32 // by key that the graph declares for a node: the key's group
-	group    map[Ref]int32    // by node with a late key: its own group, which no other node has
-	isLate   map[int32]bool   // by group: whether it belongs to a node with a late key
+	declared map[string]int32 // by key that the graph itself declares: the key's group
+	group    map[Ref]int32    // by node with a late key: the node's own group, which contains no other node
+	isLate   map[int32]bool   // by group: whether a node with a late key is in the group
 }
 
-// SetLateKeys sets the nodes whose keys come from values. Each of these nodes has its own group. The argument `declared` contains the groups of the
-// keys that the graph declares for other nodes.
+// SetLateKeys registers the nodes whose keys come from values. The argument `nodes` maps each of them to a group of its own. The argument `declared`
+// maps each key that the graph itself declares to the group of the key.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {
@@ -489,10 +490,11 @@ func (p *Net) Groups(r Ref) []int32 {
 	return p.member[r]
 }
 
-// IsLeaf reports whether a node has no out-edges, or only out-edges to the end node. The end node itself is not a leaf.
+// IsLeaf reports whether a node is a leaf: no edge leads from it, except to the end node. The end node itself is not a leaf.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
-// Repeat makes a net for the items of a map: for each name a copy of the only node of p, without edges. A composite item holds a slot of the map.
+// Repeat makes a net for the items of a map. The net has no edges, and one copy of the only node of p for each name. An item that is a composite
+// holds a slot of the map.
 func (p *Net) Repeat(names []string) Net {
 	n := len(names)
 	zeros := make([]int32, n+1)
@@ -528,8 +530,8 @@ func (p *Net) Reorder(own func(Ref) int64) {
 	}
 }
 
-// With returns a copy of the net with new flags. The function `flags` returns the new flags of a node, given its old flags. The copy has FlagPlain
-// on no node.
+// With returns a copy of the net with new flags. The function `flags` gets the old flags of a node and returns the new ones. No node of the copy has
+// FlagPlain.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
 	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}

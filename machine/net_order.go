@@ -7,15 +7,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// Schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
+// Schedule is the order in which ready nodes start. The node with the highest priority comes first. Among nodes of equal priority the node with the
+// highest rank comes first, and among nodes of equal rank the node that was declared first.
 type Schedule struct {
-	rank []int64 // by Ref: the longest remaining path, the node included
-	pos  []int32 // by Ref: the place in the order
-	at   []Ref   // the node of each place
+	rank []int64 // by Ref: the length of the longest path from the node, including the node
+	pos  []int32 // by Ref: the node's place in the order
+	at   []Ref   // by place: the node
 }
 
-// Order computes the rank of each node: the length of the longest remaining path from the node. It sorts the nodes into the order in which ready
-// nodes are taken: by priority, rank, and declaration. The function `own` returns the length of a single node.
+// Order returns the Schedule of the nodes. The rank of a node is the length of the longest path from the node, including the node. The function `own`
+// returns the length of a single node.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
@@ -52,9 +53,10 @@ func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
 	}
 }
 
-// countingSort sorts the nodes for orderInto if the ranks are small. Without estimates ranks are small, because a rank is then a number of nodes.
+// countingSort sorts the nodes for orderInto if no node has a priority and the ranks are small. If no node has an estimate, the ranks are small,
+// because a rank is then a number of nodes.
 func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
-	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: the position at which the nodes of that rank begin
+	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: the position at which the nodes of this rank begin
 	for _, r := range rank {
 		begin[longest-r+1]++
 	}
@@ -68,8 +70,8 @@ func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 	}
 }
 
-// Rank returns the length of the longest remaining path from a node, including the node.
+// Rank returns the length of the longest path from a node, including the node.
 func (p *Net) Rank(r Ref) int64 { return p.order.rank[r] }
 
-// Rank returns the length of the longest remaining path from a node, including the node, in the order of this run.
+// Rank returns the length of the longest path from a node, including the node. It uses the lengths that apply to this run.
 func (s *Locked) Rank(r Ref) int64 { return s.order.rank[r] }

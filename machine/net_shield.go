@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// The method `filter` returns the index of the set of causes in p.filters, and adds the set if it is new. The map `known` maps sets to indices. A set
-// with one of the two upstream causes also gets the other. The reason is that the State resolves a catch edge while other nodes still run, but knows
-// only at the end of the run whether a failure or a cancellation stopped the source of the edge.
+// The method `filter` returns the index of the set of causes in p.filters. If the set is new, filter adds it. The map `known` maps sets to indices.
+// If a set has one of the two upstream causes, filter adds the other cause to the set: the State resolves a catch edge before it knows which of the
+// two applies. Until the run ends, the State does not know whether a failure or a cancellation stopped the source of the edge.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// The method `handles` reports whether the target of the edge handles a failure of the edge's source, by the rules of the plan. The failure mode of
-// a run applies only to failures that no edge handles.
+// The method `handles` reports whether, by the rules of the plan, the target of the edge handles a failure of the edge's source. The failure
+// mode of a run does not apply to such a failure.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false
@@ -48,8 +48,8 @@ func (p *Net) handles(e *Edge) bool {
 	return true
 }
 
-// Shield marks an edge f -> t if t also has an in-edge from an error boundary c, and f is an ancestor of c. Then c judges a failure of f, and t does
-// not.
+// Shield marks an edge f -> t if t also has an in-edge from an error boundary c, and f is an ancestor of c. The boundary c then judges a failure of
+// f, and t does not. Shield marks no edge into the end node.
 func (b *Builder) Shield() {
 	p := b.p
 	if !b.boundary {
@@ -79,22 +79,21 @@ func (b *Builder) Shield() {
 	}
 }
 
-// The type `shielding` finds, for a node t, each predecessor that is an ancestor of an error boundary, if this boundary is also a predecessor of t.
-// The boundary judges the failures of such a predecessor. If t has few boundaries, the method `judged` checks for each predecessor and each boundary
-// whether the predecessor is an ancestor of the boundary. If t has many, a single search upwards from all boundaries is cheaper: see the method
-// `above`.
+// The type `shielding` examines a node t and the error boundaries among t's predecessors. It finds each predecessor of t that is an ancestor of one
+// of these boundaries. If t has few boundaries, the method `judged` checks for each predecessor and each boundary whether the predecessor is an
+// ancestor of the boundary. If t has many boundaries, one search upwards from all of them is cheaper: see the method `above`.
 type shielding struct {
 	p          *Net
-	boundaries []Ref
-	found      map[[2]Ref]bool // the results of searches, by pair
-	visited    []Ref           // by Ref: the node whose search visited this node last, plus one
+	boundaries []Ref           // the error boundaries among the predecessors of t
+	found      map[[2]Ref]bool // the results of searches, by pair of node and boundary
+	visited    []Ref           // by Ref: one more than the last t whose search visited the node
 }
 
-// The method `judged` reports whether f is an ancestor of a boundary.
+// The method `judged` reports whether node f is an ancestor of one of the boundaries.
 func (x *shielding) judged(f Ref) bool {
 	for _, b := range x.boundaries {
 		is, sure := x.p.judgeAncestor(f, b)
-		if !sure { // the answer is stored, since other nodes may need it
+		if !sure { // x.found keeps the answer, since other nodes t may need it
 			pair := [2]Ref{f, b}
 			if is, sure = x.found[pair]; !sure {
 				if x.found == nil {
@@ -111,8 +110,8 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// The method `above` searches the ancestors of all boundaries of r, except nodes whose Refs are lower than the Refs of all predecessors of r. The
-// result `judged` reports whether the search has visited a node.
+// The method `above` visits the ancestors of all boundaries of r. It skips nodes with Refs below the lowest Ref of r's predecessors, since neither
+// they nor their ancestors are predecessors of r. The result `judged` reports whether the search has visited a node.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {
@@ -137,7 +136,7 @@ func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	return func(f Ref) bool { return x.visited[f] == r+1 }
 }
 
-// portEdges counts the edges bound to required ports of a node with an early rule.
+// portEdges counts the in-edges of a node that the method Port has marked.
 func (p *Net) portEdges(r Ref) (n int32) {
 	for _, i := range p.in.row(r) {
 		if p.edges[i].Flags&edgePort != 0 {

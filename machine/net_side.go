@@ -7,31 +7,31 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// A side edge is a plain edge into a node on a branch. A side edge only delivers data. If it could make its target run, the label that chooses the
-// branch would have no effect.
+// A node with routing in-edges (labelled edges and catch edges) is on a branch. The sources of these edges are the routers of the node. A plain edge
+// into the node is either a side edge or another way in (defined below). A side edge only delivers data, and does not make the node run: if it did,
+// the label that chooses the branch would have no effect. Another way in can make the node run.
 //
-// A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
-// that is another way in (defined below). If labelled edges or catch edges lead from a node, the out-edges of the node are grouped into exits. Each
-// label of the node is an exit. A node from which catch edges lead has two more exits: its failure (the catch edges) and its success (the plain
-// edges). But the success of a node is no exit for the targets of the node's labelled edges. An unlabelled edge of a condition without catch edges
-// belongs to no exit, since it is always taken. A data-only edge belongs to no exit either, since it does not decide whether its target runs.
+// If labelled edges or catch edges lead from a node, some of its out-edges are grouped into exits. Each label of the node is an exit. If catch edges
+// lead from the node, it has two more exits: its failure (the catch edges) and its success (the plain edges). But the success of a node is no exit
+// for the targets of the node's labelled edges. If a condition has no catch edges, its plain edges belong to no exit, since they are always taken. An
+// edge that waits for any outcome belongs to no exit either. Nor does a data-only edge, since it does not decide whether its target runs.
 //
-// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of the
-// exit's edges ends at the node or at an ancestor of the node. An exit leads to the edge f -> t if it contains the edge or leads to f. The edge f ->
-// t is another way in if some exit leads to the edge, but not to a router of t. This exit must belong to a router of t, or to an ancestor of such a
-// router. If the exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f ->
-// t counts only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
+// Let f -> t be a plain edge into a node on a branch. An exit leads to a node if an edge of the exit ends at the node or at an ancestor of the node.
+// An exit leads to the edge f -> t if the exit contains this edge or leads to f. The edge f -> t is another way in if some exit leads to this edge
+// but to no router of t, and belongs to a router of t or to an ancestor of a router of t. If such an exit belongs to a router of t, the edge f -> t
+// counts like any other edge. If such exits belong only to ancestors of routers, the edge is a spare edge: it counts only if all routers of t were
+// skipped because of branches that were not taken. If no such exit exists, the edge is a side edge.
 //
-// A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
-// trigger has pruned is compiled again, from the remaining graph.
+// A Builder finds side edges from the graph alone, so documents, snapshots and the hash of a Plan do not contain them. If a trigger has pruned a
+// plan, the remaining graph is compiled again, and its side edges are found anew.
 
 // The type `standing` determines how a plain edge counts for a target that is on a branch.
 type standing uint8
 
 const (
-	standsIn    standing = iota // the edge is a reason for the target to run, like every edge into a node that is not on a branch
+	standsIn    standing = iota // the edge counts like any other edge; edges to which `standing` does not apply also have this value
 	standsBy                    // the edge is a side edge
-	standsSpare                 // the edge is another way in, and counts only if all routers of the target were skipped because of branches not taken
+	standsSpare                 // the edge is a spare edge: it counts only if all routers of the target were skipped because of branches not taken
 )
 
 // isRouting reports whether the edge puts its target on a branch.
@@ -42,23 +42,23 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 
 // The type `branching` finds the side edges of a plan.
 //
-// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling order
-// of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a class
-// if it leads to a plain edge of the class but to no router of the class. Only a node that both searches reach can have such an exit. The sweep
-// ends as soon as no exit can lead to an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between
-// them, even if they have many ancestors. A second pass visits the same nodes in rising order. It follows the exits that matter, and finds the
-// plain edges to which they lead.
+// Targets with the same routers form one class. A sweep works on up to 64 classes at a time, with one bit for each class. It visits nodes in falling
+// order of Refs. It combines two searches for ancestors: one from the routers, and one from the sources of the plain edges. An exit matters for a
+// class if it leads to a plain edge of the class but to no router of the class. Only a node that both searches reach can have such an exit. The sweep
+// ends as soon as no exit can lead to an undecided edge. If the routers and sources of a class are close together, the sweep visits only the nodes
+// between them, even if they have many ancestors. A second pass visits the same nodes in rising order of Refs. It follows the exits that matter, and
+// finds the plain edges to which they lead.
 type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: whether some exit leads to the node
-	stem    []Ref  // by Ref: a node with a lower Ref to which the same exits lead, or the node itself: see the method `reach`
+	stem    []Ref  // by Ref: the node itself, or a node with a lower Ref to which the same exits lead: see the method `reach`
 	classes []branchClass
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has not visited yet, the highest Ref first
 	pending int           // the number of nodes in the queue that may lead to a plain edge
 	swept   []Ref         // nodes that the sweep has visited, in falling order of their Refs
-	leads   []uint64      // by exit of the current node: the classes to whose routers the exit leads
+	leads   []uint64      // by exit of the current node: the classes with a router to which the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
 }
@@ -69,8 +69,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. The field `sources` lists the nodes from which plain edges lead to the targets. It omits the
-// source of an edge if certainly no exit leads to the edge.
+// branchClass holds targets with the same routers. The field `sources` lists the nodes from which plain edges lead to the targets. If certainly no
+// exit leads to an edge, `sources` omits the source of this edge.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -82,21 +82,21 @@ type branchRouter struct {
 	hangs bool // a labelled edge leads from the router to the targets
 }
 
-// branchMarks are facts about a node. Each field is the set of the classes in the batch for which the fact is true. An exit counts for a class if
-// it leads to no router of the class: see the method `leave`.
+// branchMarks holds facts about a node. Each field is a set of classes of the batch: those for which the fact is true. An exit counts for a class if
+// the exit leads to no router of the class: see the method `leave`.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge to a target, or an ancestor of such a source
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router, and a labelled edge leads from it to the targets
-	lowest uint64 // the node is the lowest router
-	near   uint64 // an exit of a router counts and leads to the node; also set for a router if its own success is an exit that counts
-	far    uint64 // like near, but for an exit of a node that is an ancestor of a router and not itself a router
+	lowest uint64 // the node is the router with the lowest Ref
+	near   uint64 // an exit of a router counts and leads to the node, or the node is a router whose own success is an exit that counts
+	far    uint64 // like near, but the exit belongs to an ancestor of a router, and not to a router
 }
 
 const batchSize = 64
 
-// FindSides finds the side edges. It does nothing for graphs without branches.
+// FindSides finds the side edges and the spare edges. If the graph has no branches, it does nothing.
 func (c *Builder) FindSides() {
 	if c.p.labels == 0 && len(c.p.filters) == 0 {
 		return
@@ -131,8 +131,8 @@ func (c *Builder) FindSides() {
 	}
 }
 
-// The method `classify` first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit leads to the edge. In
-// that case classify adds the target of the edge to the class of the targets with the same routers.
+// The method `classify` marks every plain edge into a node on a branch as a side edge. If some exit may lead to the edge, the mark may be wrong. Then
+// classify also adds the target of the edge to the class of the targets with the same routers.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -200,8 +200,9 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 	return distinct
 }
 
-// The method `reach` finds the nodes to which some exit leads, and their stems. A node has the stem of its predecessors if no edge into the node
-// belongs to an exit, and if all predecessors to which exits lead have the same stem.
+// The method `reach` finds the nodes to which some exit leads, and the stems of these nodes. A node is its own stem if an edge into it belongs to an
+// exit, or if its predecessors have different stems. Otherwise the node has the stem of its predecessors. Predecessors to which no exit leads are
+// ignored.
 func (b *branching) reach() {
 	p := b.p
 	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
@@ -223,7 +224,7 @@ func (b *branching) reach() {
 	}
 }
 
-// Exits of a node, by number: its failure, its success, its labels.
+// The numbers of the exits of a node: its failure, its success, and its labels.
 const (
 	noExit         = -1
 	failureExit    = 0
@@ -244,9 +245,9 @@ func (b *branching) exit(e *Edge) int {
 	return noExit
 }
 
-// The method `plainly` reports whether a quick check shows that no exit matters for a class. All plain edges of the class are then side edges. The
-// quick check is enough for two common cases in which a sweep would visit many nodes. In one, the root of a long chain delivers data to handlers
-// all along the chain. In the other, all nodes are in one branch of a condition far above them.
+// The method `plainly` reports whether a quick check shows that no exit matters for a class. If so, all plain edges of the class are side edges. The
+// quick check is enough in two common cases in which a sweep would visit many nodes. In the first case, the root of a long chain delivers data to
+// handlers all along the chain. In the second case, all nodes are on one branch of a condition far above them.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -272,10 +273,10 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // no exit of another node leads to r, and r's own exits do not matter, since r is neither a router nor an ancestor of one
+			continue // no exit leads to r, and r's own exits do not matter, since r is neither a router nor an ancestor of a router
 		}
-		// The check continues at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
-		// between the stem and r leads to a router either, since the stem leads to each of these nodes.
+		// The check continues at the stem. If the stem leads to a router, every exit that leads to the stem also leads to this router. If the
+		// stem leads to no router, no node between the stem and r leads to one, since the stem leads to each of these nodes.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
 				stack = append(stack, stem)
@@ -305,8 +306,8 @@ func (b *branching) plainly(x branchClass) bool {
 	return true
 }
 
-// isAbove reports whether a node is a router of the class or an ancestor of a router. The result `sure` is false if only a search could decide
-// that.
+// isAbove reports whether a node is a router of the class or an ancestor of a router. If only a search could decide that, the result `sure` is
+// false.
 func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	sure = true
 	for _, router := range x.routers {
@@ -322,8 +323,8 @@ func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	return false, sure
 }
 
-// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at up to four targets of the exit: those with the lowest
-// Refs, which are in the lowest tiers and so have the most descendants.
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the four targets of the exit with the lowest Refs. These
+// targets are in the lowest tiers, and so usually have the most descendants.
 func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	const few = 4
 	firsts, ok := b.firsts[exit]
@@ -349,8 +350,8 @@ func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	})
 }
 
-// The method `sweep` works on up to 64 classes. It begins at the routers and at the sources of the plain edges of these classes, and visits nodes in
-// falling order of Refs.
+// The method `sweep` works on up to 64 classes. It begins at the routers of these classes and at the sources of their plain edges, and visits nodes
+// in falling order of Refs.
 func (b *branching) sweep(batch []branchClass) {
 	p := b.p
 	single := uint64(0) // classes with one source
@@ -373,9 +374,9 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// If all sources of a class are one node, a single exit that counts and leads to this node settles the class. The search from the node then ends.
-	// An exit of a router settles the class at once. An exit of an ancestor of a router settles it only after the sweep has passed all routers of the
-	// class, because an exit of a router takes precedence.
+	// If a class has a single source, one exit that counts and leads to this source settles the class. Then the search from the source ends. An exit of
+	// a router settles the class at once. Because such an exit takes precedence, an exit of an ancestor of a router settles the class only after the
+	// sweep has passed all routers of the class.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -418,10 +419,10 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	return m
 }
 
-// The method `leave` looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads to none of
-// the class's routers. The results `near` and `far` are the classes for which an exit of the node counts and leads to a plain edge. For the classes
-// in `near` the node is a router. For the classes in `far` it is an ancestor of a router, but not a router. The sweep must have visited all
-// successors of the node.
+// The method `leave` looks at the exits of a node. The node leads to plain edges, and is a router or an ancestor of a router. An exit counts for a
+// class if it leads to no router of the class. The results `near` and `far` are sets of classes: those for which an exit of the node counts and leads
+// to a plain edge. For the classes in `near` the node is a router. For the classes in `far` it is an ancestor of a router, but not itself a router.
+// Since the sweep visits nodes in falling order of Refs, it has passed all successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -458,8 +459,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// The method `spread` completes the marks `near` and `far`. The method `leave` has set these marks only on the targets of the exits' edges, and
-// `spread` copies them to the descendants of these targets.
+// The method `spread` completes the marks `near` and `far`. The method `leave` has set these marks on the targets of the exits' edges. Now `spread`
+// copies the marks to the descendants of these targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]
@@ -469,8 +470,8 @@ func (b *branching) spread() {
 		row := b.p.in.row(r)
 		b.steps += int64(len(row))
 		for _, i := range row {
-			// An exit that counts leads to no router, and therefore to no ancestor of a router. So the marks of an ancestor of a router come only
-			// from its own success, and do not spread to its successors.
+			// An exit that counts leads to no router, and therefore to no ancestor of a router. So if a router or an ancestor of a router has
+			// a mark, the mark comes from the node's own success, and does not spread to the node's successors.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above
@@ -478,7 +479,7 @@ func (b *branching) spread() {
 	}
 }
 
-// The method `judge` decides how the plain edges of the batch count.
+// The method `judge` decides how the plain edges of a batch of classes count.
 func (b *branching) judge(batch []branchClass) {
 	p := b.p
 	for k := range batch {

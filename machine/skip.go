@@ -4,7 +4,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// SkipKind names why a node was skipped. The zero value belongs to nodes that were not skipped.
+// SkipKind is the reason why a node was skipped. The zero value belongs to nodes that were not skipped.
 type SkipKind uint8
 
 // The kinds of skip.
@@ -14,7 +14,7 @@ const (
 	SkipWhenGuard                // the guard did not let the node run
 	SkipConditionBranch          // conditions took other branches
 	SkipNullPropagation          // a required port has no value
-	SkipUpstreamSkipped          // the predecessors of the node were skipped
+	SkipUpstreamSkipped          // predecessors of the node were skipped
 	SkipParentFailure            // a predecessor failed, and the node's OnUpstreamFailure is UpstreamSkip
 	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
 	SkipSelf                     // the step returned Skip
@@ -28,7 +28,7 @@ var skipNames = enum.Of[SkipKind]("skip reason",
 	"rule_unsatisfied", "self", "superseded",
 )
 
-// String returns the snake-case name of the kind; [SkipNone] is the empty string.
+// String returns the snake-case name of the kind, or "" for [SkipNone].
 func (k SkipKind) String() string { return skipNames.Name(k) }
 
 // MarshalText encodes the kind as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.

@@ -9,28 +9,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready
-// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code. A coordinator drives the State: it
-// calls the methods below, to report results and to ask for tasks. The Run of package kahn is a coordinator; an engine that performs
-// steps elsewhere may be another.
+// State is the state of one run: each node's status, whether the node is ready or blocked by a failure, the ready queue and the slots. It is
+// a deterministic machine: it has no clock, goroutine, context or randomness, and calls no user code. A coordinator drives the State: it calls
+// the methods below to report results and to ask for tasks. The Run of package kahn is a coordinator; an engine that performs steps
+// elsewhere may be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //
-// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however many nodes they
-// concern. A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
+// Any number of goroutines may use a State at the same time. When a call returns, all its consequences have been applied, however many nodes they
+// concern. A call that the transition table forbids returns an error and changes nothing. A call that completes a node usually allocates nothing.
 type State struct {
 	net *Net
-	mu  *stateLock // guards all fields below; a Run holds it during whole critical sections, in which it also publishes events
-	own stateLock  // the lock to which mu points; unused in a nested run, which shares the lock of the outermost run
+	mu  *stateLock // guards all fields below; a Run also publishes its events while it holds mu
+	own stateLock  // mu points to this lock, except in a nested run, where mu points to the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
 	*stateMarks
 
-	order *Schedule // the order in which ready nodes start: the order of the net, or an order for this run only
+	order *Schedule // the order in which ready nodes start: the net's order, or an order of this run's own
 	stateQueues
 	stateTally
 	stateHolds
@@ -41,14 +41,14 @@ type State struct {
 
 // stateQueues holds the nodes for which work is due.
 type stateQueues struct {
-	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
+	ready   ordset.Set  // nodes in status Ready that contend for a slot, by schedule position
 	inline  *ordset.Set // nodes that must be checked or evaluated inline, by Ref
-	gates   *gateQueue  // nil until a gate is ready; gates in status Ready that have not been handed out
+	gates   *gateQueue  // gates in status Ready that have not been handed out; nil until the first gate is ready
 	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; created on first use
-	work    []Ref       // settled nodes whose out-edges have not been visited
+	work    []Ref       // terminal nodes whose out-edges must still be visited
 }
 
-// stateMarks holds what only wide nodes and conditions need. The other States share noMarks, whose slices are empty.
+// stateMarks holds the data that only wide nodes and conditions need. A State without such nodes shares noMarks, whose slices are empty.
 type stateMarks struct {
 	wide  []wide // by facts.wide
 	taken []bool // by label number: whether a completed condition has taken the label
@@ -65,23 +65,23 @@ type stateTally struct {
 	pending    int32 // under Waves: nodes of the current tier that are not terminal
 	badNodes   int32 // failed, aborted or cancelled nodes
 	cancelled  int32 // cancelled nodes
-	tolerated  int32 // nodes that failed by themselves under ContinueOnFail, and composites in which failures were handled
+	tolerated  int32 // nodes that failed by themselves under ContinueOnFail, and completed composites in which failures were handled or tolerated
 	staleCount int32
 	visits     int64 // edges and group members visited; tests check that the work is linear
 }
 
-// stateHolds contains the reasons why nodes that could start do not start.
+// stateHolds contains what may keep ready nodes from starting.
 type stateHolds struct {
 	waves  bool       // nodes start tier by tier
 	holds  bool       // while a node is suspended, no node starts for the first time
 	hold   hold       // which nodes must not start at present
-	closed bool       // keeps even cleanup nodes and the end node from running, since the run has lost its store or never began
-	parks  bool       // the host queues ready inline nodes, once its store has recorded them
-	admits bool       // nodes with FlagAdmit appear as Ready until the host calls Admitted
+	closed bool       // the run has lost its store or never began: a stop also stops cleanup nodes and the end node
+	parks  bool       // the host queues some ready inline nodes, after its store has recorded them: see ParksNode
+	admits bool       // a node with FlagAdmit that has its slot appears as Ready until the host calls Admitted
 	tier   int32      // under Waves: the current tier
 	limit  int32      // slots; 0 means no limit
 	aside  *setAside  // nil until a hold has kept a node from starting
-	tree   *TreeSlots // the slots that the runs of a tree share; nil if the tree has no limit; non-nil only if limit is set
+	tree   *TreeSlots // the slots that the runs of a tree share; nil if the tree has no limit; if tree is set, limit is set, too
 }
 
 // setAside holds the nodes that a hold keeps from starting.
@@ -95,32 +95,34 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind // why the whole run was stopped, or CauseNone
 	stops   StopSetup // placed here to use the padding behind stopped
-	// The field `origins` is nil until it is first needed. It is not a part of the aftermath, because a Result may set it without the lock while the
-	// last worker reads the aftermath. originsLock guards it, since a Result computes the origins of an ended run without mu, while other goroutines may
-	// compute them with mu. While originsLock is held, no other lock is taken.
+	// The field `origins` is nil until a caller asks for origins. originsLock guards it: after the run has ended, a Result computes the origins without
+	// mu, while other goroutines may compute them with mu. The field is no part of the aftermath, since a Result may set it while the last worker reads
+	// the aftermath. A goroutine that holds originsLock takes no other lock.
 	origins     *originSets
 	originsLock sync.Mutex
 	*aftermath
 }
 
-// aftermath holds the effects of failures, stops and redrives, and the data for undoing nodes. States without these share noAftermath, which is
-// never written, because writers call ownAftermath first.
+// aftermath holds the effects of failures, stops and redrives, and the data for undoing nodes. A State without these shares
+// noAftermath, which is never written, because writers call ownAftermath first.
 type aftermath struct {
 	unchecked    []Ref          // nodes that were stopped while the coordinator was checking them; only under a Run
-	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
-	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused the stop, if any
+	stopping     []Ref          // running nodes that were asked to stop, and that NextStop has not handed out yet
+	origin       map[Ref]Ref    // for running nodes that were asked to stop, or that drain: the node that caused the stop, or NoRef
 	losers       *loserSearch   // nil until the first search for losers
-	late         []Ref          // nodes that must not continue, since a predecessor failed after their join was decided
+	late         []Ref          // nodes that must be stopped, since a predecessor failed or was stopped after their join was decided
 	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which stores this set itself
-	members      [][]Ref        // by group: its members; computed when the first group fails; nil under a Run
+	members      [][]Ref        // by group: its members; computed when a failure first stops a group; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node ended or will end, see SetEpochs; nil unless a redrive has kept descendants of nodes that run again
+	// The field `epochs` has, by Ref, the epoch in which the node ended or will end: see SetEpochs. It is nil unless a redrive has kept some node
+	// although one of the node's ancestors runs again.
+	epochs []int
 }
 
 var noAftermath aftermath
 
-// ownAftermath returns the State's own aftermath.
+// ownAftermath returns the State's own aftermath. The first call creates it.
 func (s *Locked) ownAftermath() *aftermath {
 	if s.aftermath == &noAftermath {
 		s.aftermath = &aftermath{}
@@ -141,12 +143,12 @@ type stateNotes struct {
 	announced bool // an announcement is open: see Announce
 	logged    bool
 	noted     bool       // transitions are logged or observed
-	rule      StatusRule // the rule by which RunStatusSignal computes the status if there is no host
+	rule      StatusRule // the rule that determines the status of the run, see RunStatusByRule and RunStatusSignal
 	host      Host       // the coordinator that drives the State, or nil
 	*stateLog
 }
 
-// stateLog holds the notes of a State that is logged or observed, or has a defect. The other States share noLog, which is never written, because
+// stateLog holds the notes of a State that is logged or observed, or has a defect. Any other State shares noLog, which is never written, because
 // writers call ownLog first.
 type stateLog struct {
 	changes []Change   // transitions for the event log; empty unless logged is set
@@ -156,7 +158,7 @@ type stateLog struct {
 
 var noLog stateLog
 
-// ownLog returns the State's own stateLog.
+// ownLog returns the State's own stateLog. The first call creates it.
 func (s *Locked) ownLog() *stateLog {
 	if s.stateLog == &noLog {
 		s.stateLog = &stateLog{}
@@ -164,8 +166,8 @@ func (s *Locked) ownLog() *stateLog {
 	return s.stateLog
 }
 
-// DrivenBy makes h drive the State. The parameter h is a Run, or another coordinator that holds the lock. The parameter "around" is the State whose
-// lock this State shares, or nil if this State has its own lock.
+// DrivenBy makes h drive the State. The parameter h is a Run, or another coordinator that calls the methods of Locked. The parameter `around` is the
+// State whose lock this State shares, or nil if this State has its own lock.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -182,16 +184,16 @@ func (s *Locked) IsLogged() bool { return s.logged }
 // DropLog stops recording transitions.
 func (s *Locked) DropLog() { s.logged = false }
 
-// Park turns parking on or off. While parking is on, the State does not queue ready inline nodes; the host queues them, see ParksNode.
+// Park turns parking on or off. While parking is on, the host, and not the State, queues some ready inline nodes: see ParksNode.
 func (s *Locked) Park(on bool) { s.parks = on }
 
 // ParksNodes reports whether parking is on.
 func (s *Locked) ParksNodes() bool { return s.parks }
 
-// Defect returns the first defect that was recorded, such as a transition outside the table, or nil. See NoteBug.
+// Defect returns the first recorded defect, or nil if there is none. A transition that the table forbids is a defect. See NoteBug.
 func (s *Locked) Defect() error { return s.bug }
 
-// Close keeps cleanup nodes and the end node from running.
+// Close extends later calls of Stop to cleanup nodes and the end node.
 func (s *Locked) Close() { s.closed = true }
 
 // IsClosed reports whether Close was called.
@@ -216,7 +218,7 @@ func (s *Locked) TakeUnchecked() []Ref {
 // work is linear.
 func (s *Locked) Visited() int64 { return s.visits }
 
-// StaleOutcomes returns the number of outcomes that were refused because their token was not current.
+// StaleOutcomes returns the number of calls that were refused because their token was not current.
 func (s *Locked) StaleOutcomes() int { return int(s.staleCount) }
 
 // Leftovers returns texts about the work that the run has not finished. It returns none once the run has ended.
@@ -260,11 +262,12 @@ func (s *Locked) Epoch(r Ref) int {
 // SetEpochs sets the epochs of all nodes, by Ref.
 func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
-// OpenTier returns the number of the current tier, from 0, and how many nodes of the tier are not terminal. Before the first tier it returns -1.
+// OpenTier returns the number of the current tier, and how many nodes of the tier are not terminal. The first tier has the number 0. Before it
+// begins, the result `tier` is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, int(s.pending) }
 
-// SettledAfter reports whether a predecessor of node r, the node `from`, ended only after the join of r was decided. This is possible only if r has
-// an early rule.
+// SettledAfter reports whether the node `from`, a predecessor of node r, ended after the join of r was decided. This is possible only if r has an
+// early rule.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
@@ -285,8 +288,8 @@ type Host interface {
 // TreeSlots are the slots that the runs of a tree share.
 type TreeSlots struct{ Used int }
 
-// Token identifies one attempt of one node or, if Attempt is 0, the node's check. An outcome is accepted only with the node's current token, so a
-// duplicate or late outcome changes nothing.
+// Token identifies one attempt of a node. If Attempt is 0, it identifies the node's check or, for a gate, the gate itself. A State accepts an outcome
+// only with the node's current token, so a duplicate or late outcome changes nothing.
 type Token struct {
 	Ref     Ref
 	Attempt int32
@@ -296,13 +299,13 @@ type Token struct {
 type Task struct {
 	Token
 	// Check means that the node's join is satisfied, and that user code or data decides whether the node runs. Evaluate the node's guard,
-	// assemble its inputs, and report with Checked. If neither Check nor Gate is set, the attempt has begun: the node is Running.
+	// assemble its inputs, and report the verdict with Checked. If neither Check nor Gate is set, the attempt has begun: the node is Running.
 	Check bool
-	// Gate means that a gate was reached, and is still Ready. If the gate waits, report this with Suspend. If a signal came earlier, report its
-	// outcome with Settle. A gate that waits is settled with the same Token.
+	// Gate means that the node is a gate, and is Ready. If no signal has arrived for the gate, call Suspend: the gate then waits. If a signal has
+	// arrived, report its outcome with Settle. When a signal arrives for a waiting gate, call Settle with the same Token.
 	Gate bool
 
-	// Returned means that the nested run of a composite has ended, and that a worker must conclude the composite. Check is then set, too, but there is
+	// Returned means that the nested run of a composite has ended, and that a worker must conclude the composite. Check is set, too, but there is
 	// nothing to check.
 	Returned bool
 }
@@ -314,7 +317,7 @@ type Outcome struct {
 	// Cause is the reason why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures. For Aborted it is one of the
 	// failures elsewhere. For Cancelled it is one of the requests to stop. Settle returns [ErrBadValue] for a cause that does not fit the Status.
 	Cause CauseKind
-	// Route is what Plan.Route returned for the output of a completed condition.
+	// Route lists, for a completed condition, the numbers of the labels that it takes. Plan.Route of package kahn finds them.
 	Route []int32
 	// Degraded means that failures inside a completed composite were handled or tolerated.
 	Degraded bool
@@ -328,25 +331,25 @@ type CheckVerdict struct {
 	Skip SkipKind
 	// Port is, for SkipNullPropagation, the index of the port in the node's Ports.
 	Port int
-	// Fail, if not CauseNone, makes the State fail the node. It is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration,
-	// CausePanic or CauseGoexit.
+	// Fail, if not CauseNone, makes the State fail the node. It is one of the node's own failures, such as CauseConditionError, CauseMergeError,
+	// CauseContractInput, CauseModeration, CauseTimeout or CausePanic.
 	Fail CauseKind
-	// Key is the key that a value gives to the node, or "". It is not set if the node is skipped or failed.
+	// Key is the key that a value gives to the node, or "". It has no effect if the node is skipped or failed.
 	Key string
 }
 
 // Change is one transition, for the log.
 type Change struct {
 	Ref     Ref
-	Attempt int32 // attempts begun so far, unless the node is terminal
+	Attempt int32 // the number of attempts begun so far; meaningless if the node is terminal
 	Status  Status
-	Blocked bool // the join was blocked; the next change follows from the node's upstream policy
+	Blocked bool // the join was blocked; what happens to the node then follows from its upstream policy
 	Quiet   bool // the change has no event
 	Wave    int8 // +1: the tier whose number is Ref starts; -1: that tier has completed
 }
 
-// The type `wide` holds the counters of a node that do not fit into its word. A node may need them for AtLeast, or for an early rule with required
-// ports.
+// The type `wide` holds the extra counters of a node, which do not fit into the node's word. A node has them if its rule is AtLeast, or if it has an
+// early rule and required ports.
 type wide struct {
 	s, other, ports int32
 }
@@ -356,7 +359,7 @@ type Setup struct {
 	Waves bool       // nodes start tier by tier
 	Holds bool       // while a node is suspended, no node starts for the first time
 	Limit int        // slots; 0 means no limit
-	Rule  StatusRule // for the RunStatusSignal
+	Rule  StatusRule // determines the status of the run, see RunStatusByRule and RunStatusSignal
 	Stops StopSetup
 	Order *Schedule // the order in which ready nodes start; nil means the order of the plan
 	SlotSetup
@@ -486,11 +489,11 @@ func (s *Locked) Admitted(r Ref) {
 	s.log(r, was, Running)
 }
 
-// Settle reports how an attempt ended. If a node was asked to stop and its step returned an error, the node takes the status of the stop. A
-// success is kept. A panic, a timeout or a failed check is kept, too, since the stop did not cause it.
+// Settle reports how an attempt ended. If the node was asked to stop and its step then returned an error, the node takes the status of the
+// stop. A success is kept. A panic, a timeout or a refusal of the inputs is kept, too, since the stop did not cause it.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not possible. An error leaves the
-// State unchanged.
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not possible. If Settle returns an
+// error, the State is unchanged.
 func (st *State) Settle(t Token, out Outcome) error {
 	s, err := st.drive()
 	if err != nil {
@@ -504,7 +507,7 @@ func (st *State) Settle(t Token, out Outcome) error {
 	return nil
 }
 
-// SettleNext calls Settle and then Next.
+// SettleNext calls Settle, and then Next unless Settle returns an error.
 func (st *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -579,8 +582,8 @@ func (s *Locked) Expand(r Ref) {
 	}
 }
 
-// Retry reports that an attempt failed and that another attempt will follow. The node backs off and holds no slot until Requeue. The error
-// matches [ErrTransition] if the node or the run is being stopped.
+// Retry reports that an attempt failed and that another attempt will follow. The node backs off, and holds no slot, until Requeue is called. The
+// error matches [ErrTransition] if the node or the run is being stopped.
 func (st *State) Retry(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -604,13 +607,13 @@ func (s *Locked) Retry(t Token) error {
 	return nil
 }
 
-// MayRetry reports whether a node may get another attempt: neither the node nor its run is being stopped. A stop of the run does not affect cleanup
-// nodes.
+// MayRetry reports whether a node may get another attempt. It returns false if the node or its run is being stopped. A stop of the run does not
+// affect cleanup nodes.
 func (s *Locked) MayRetry(r Ref) bool {
 	return s.words[r]&(WordStopping|WordDraining) == 0 && (s.stopped == CauseNone || s.net.facts[r].is(FlagCleanup))
 }
 
-// Requeue makes a node that backs off ready again.
+// Requeue ends the backoff of a node: the node becomes ready again.
 func (st *State) Requeue(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -686,9 +689,9 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	return nil
 }
 
-// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. The argument t is the token of the node's last
-// attempt. The error matches [ErrBadValue] if the cause is not a node's own failure, and [ErrStale] if the token is not current. It matches
-// [ErrTransition] if the node has any other status.
+// Fail fails a node that is ready, suspended or between two attempts, for example because its timeout has passed. The argument t is the token of the
+// node's last attempt. The error matches [ErrTransition] if the node has any other status, and [ErrStale] if the token is not current. It matches
+// [ErrBadValue] if the cause is not a node's own failure.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

@@ -43,15 +43,15 @@ func (st *State) Begin(r Ref) (Task, error) {
 }
 
 // Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls the function `begin` with
-// each task, as soon as there is a task. The function `begin` reports the verdict of a check with [State.Checked], makes a gate wait with
+// each task as soon as the task is due. The function `begin` reports the verdict of a check with [State.Checked], makes a gate wait with
 // [State.Suspend], or starts the work of the node (the node's call). When the call ends, the program reports its outcome with [State.Settle]. If a
-// node is stopped or asked to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. The node's
-// call may already have ended.
+// node is stopped or asked to stop, for example by [State.StopNode], Drive calls the function `abort` with the token of the node's call. By then
+// the call may already have ended.
 //
-// Drive calls `begin` and `abort` one at a time. Usually a method of the State that makes a task due or stops a node returns when Drive has called
-// them. But if a callback of [State.Scope] is running, such as `begin`, Drive calls them after the callback. Both functions may call methods of the
-// State. After [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if `begin` or `abort` is
-// nil.
+// Drive calls `begin` and `abort` one at a time. If a method of the State makes a task due or stops a node, Drive usually calls these functions
+// before the method returns. But while a callback of [State.Scope] is running, such as `begin`, Drive waits until the callback has returned. Both
+// functions may call methods of the State. After [State.Dispose], Drive calls neither. The error comes from [reactive.NewEffect], or matches
+// [ErrBadValue] if `begin` or `abort` is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs two functions: begin and abort", ErrBadValue)
@@ -75,7 +75,7 @@ func (st *State) drives() *reactive.Value[int] {
 	defer s.Unlock()
 	o := s.observers()
 	if s.host == nil {
-		s.Announce() // Drive also handles tasks that exist already
+		s.Announce() // the first run of Drive's effect takes the tasks that exist already
 	}
 	if o.due == nil {
 		o.due = reactive.NewValue(&o.source, 0)
@@ -83,15 +83,15 @@ func (st *State) drives() *reactive.Value[int] {
 	return o.due
 }
 
-// noteAbort records that the call of a node's last attempt must end, since the node was stopped. The caller has already changed the node's word.
-// The argument `was` is the old word.
+// noteAbort records that the call of node r must end, if the node had begun an attempt and has now been aborted or cancelled. The caller has already
+// changed the node's word. The argument `was` is the old word.
 func (o *observers) noteAbort(r Ref, was uint64) {
 	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
 		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})
 	}
 }
 
-// nextAbort returns the next call that must end.
+// nextAbort returns the next token with which Drive must call `abort`.
 func (st *State) nextAbort() (t Token, ok bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -105,9 +105,9 @@ func (st *State) nextAbort() (t Token, ok bool) {
 	return s.NextStop()
 }
 
-// WorkSignal returns a signal that changes whenever Next gets a task after it had none: a node became ready, a slot became free, or a check
-// became due. The signal also changes when a running node is asked to stop. To start everything that can start, an effect reads the signal and
-// calls Next until there are no tasks: see [State.Drive]. If a Run drives the State, the signal never changes, since the Run takes the tasks
+// WorkSignal returns a signal that changes whenever the State gets a task for Next while it has no other: a node became ready, a slot became free, or
+// a check became due. The signal also changes when a running node is asked to stop. To start everything that can start, an effect reads the signal
+// and calls Next until there are no tasks: see [State.Drive]. If a Run drives the State, the signal never changes, since the Run takes the tasks
 // itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
@@ -122,9 +122,9 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork makes the signals of WorkSignal and Drive change if a task is announced now or another node was asked to stop. The signal of Drive also
-// changes if another call must be aborted. The caller holds the State's lock and is about to release it. If an announcement is open and no task is
-// left, noteWork closes it.
+// noteWork announces a task if one is due. If the announcement is new, or another node was asked to stop, the signals of WorkSignal and Drive change.
+// The signal of Drive also changes if another call must be aborted. If an announcement was open and no task is left, noteWork closes the
+// announcement. The caller holds the State's lock and is about to release it.
 func (o *observers) noteWork() {
 	s := o.st
 	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)

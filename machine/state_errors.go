@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// The methods of a State return these errors. The methods that encode and decode the enums of this package return ErrBadValue, too.
+// The errors that the methods of a State return match these. The methods that encode and decode the enums of this package use ErrBadValue, too.
 var (
 	ErrBadValue    = enum.ErrBadValue
 	ErrUnknownNode = errors.New("unknown node")

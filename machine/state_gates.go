@@ -3,7 +3,7 @@ package machine
 // gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time. All methods except add treat a nil
 // queue as an empty queue.
 type gateQueue struct {
-	refs []Ref        // in order, including gates that were removed
+	refs []Ref        // in order; may still contain gates that were removed
 	in   map[Ref]bool // the gates that were not removed
 }
 
@@ -81,8 +81,8 @@ func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates calls `reach` with each queued gate for which `is` returns true. The function `reach` settles the gate or makes it wait. It
-// may queue more gates.
+// TakeGates calls `reach` with each queued gate for which `is` returns true. The function `reach` settles the gate or makes it wait. If
+// `reach` queues more gates, TakeGates looks at these, too.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; s.gates != nil && i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {

@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin. Like steps, mocks of gates and composites must not begin while the run is
-// being left (see Leave). While the run undoes its nodes, no new node may begin.
+// heldInline reports whether a check or an inline node must not begin now. Like steps, mocks of gates and composites must not begin while the run is
+// being left (see Leave). While a reversal holds new nodes back (see Reverse), no check and no new inline node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended
@@ -58,15 +58,15 @@ func (s *Locked) heldInline(r Ref, w uint64) bool {
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
-// HasNext reports whether Next may have a task. If HasNext returns true, Next may still have no task, because a hold or a missing slot or token keeps
-// all queued nodes from starting. Next then takes these nodes out of the queue.
+// HasNext reports whether Next may have a task. If HasNext returns true, a hold, or a missing slot or token, may still keep all queued nodes from
+// starting. Next then takes these nodes out of the queue and returns false.
 func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
 // Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host, which
-// starts a worker. For any other State, the signal of [State.WorkSignal] changes. The coordinator first takes its own tasks, and calls Announce just
-// before it releases the lock. If it leaves tasks in the State later, it calls Announce again. The announcement is open until Answer is called.
+// starts a worker. For any other State, the signal of [State.WorkSignal] changes. Before the coordinator releases the lock, it
+// first takes its own tasks, and then calls Announce for the other tasks. The announcement is open until Answer is called.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -134,7 +134,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run can continue now. It is called for a run that was left while all its nodes waited.
+// MayGoOn reports whether a suspended run can continue now, for example because a hold has ended.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true
@@ -147,9 +147,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, is being checked or runs (a
-// composite that can only wait does not count), or if no node has begun. A Ready node counts even if a hold keeps it from starting. HasWork looks at
-// all nodes. The argument `pausing` is the number of running nodes that only wait, such as loops between two iterations. These do not count as work.
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready (even if a hold keeps it from
+// starting), is being checked, or runs. It also returns true if the run is not Done although no node is in progress or suspended. Two kinds of
+// running nodes do not count: dormant composites, and `pausing` other nodes that only wait, such as loops between two iterations.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

@@ -16,14 +16,14 @@ const (
 	DeliverNothing Delivery = iota
 	DeliverOutput           // the source's output, or the part of it that the edge's key selects
 	DeliverError            // the source's error, delivered by a catch edge or an always edge
-	DeliverDefault          // the edge's Default, else the target's Default, else "": the target runs with defaults, and the source failed or was skipped
+	DeliverDefault          // the edge's Default, else the target's Default, else "": the target runs with defaults; the source failed or was skipped
 )
 
 // String returns "nothing", "output", "error" or "default".
 func (d Delivery) String() string { return deliveryNames.Name(d) }
 
-// Inputs yields the numbers of a node's in-edges, see [Net.Edge], in declaration order. With each number it yields what the edge delivers. The
-// deliveries are fixed when the node's join decides: an edge whose source has not ended by then delivers nothing.
+// Inputs yields each in-edge of a node, in declaration order: the edge's number (see [Net.Edge]) and what the edge delivers. The deliveries are
+// fixed when the node's join decides: if the source of an edge has not ended by then, the edge delivers nothing.
 func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	return func(yield func(int32, Delivery) bool) {
 		if (*Locked)(st).known(r) != nil {
@@ -40,9 +40,9 @@ func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	}
 }
 
-// Delivery returns what an in-edge delivers to a node whose join is decided. It reads the word of the edge's source, which is fixed once the
-// source is terminal. If the node has an early rule, the source may still run, and the caller must hold the lock. Otherwise the source is
-// terminal.
+// Delivery returns what an in-edge delivers to a node whose join is decided. It reads the word of the edge's source. If the node has an early
+// rule, the source may still run, and the caller must hold the lock. Otherwise the source is terminal, and its word changes only if a store
+// refuses or loses the source's end.
 func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
 	if from := s.net.edges[i].From; s.net.facts[to].is(FlagEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
 		return DeliverNothing

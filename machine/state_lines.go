@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// A line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes are grouped into crowds.
+// A line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes form crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // one for nodes that need a token and one for other nodes, so that a lack of tokens holds back only nodes that need one
+	queues [queueCount]lineQueue // one for nodes that need a token, and one for the other nodes, which a lack of tokens must not hold back
 	passes bool                  // whether the line is in limits.offered
 }
 
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
-	listed  bool   // whether the run is listed in Slots.waiting
-	parked  bool   // whether the run was listed, and is listed again when it has a free slot of its own
-	arrival uint64 // if the run is listed or parked: the number of the run's arrival
+	listed  bool   // whether Slots.waiting contains the queue
+	parked  bool   // whether the queue is set aside until the run has a free slot of its own, see park
+	arrival uint64 // if the queue is listed or parked: its place in the order of Slots.waiting
 }
 
 // The queues of a line.
@@ -29,8 +29,8 @@ const (
 	queueCount
 )
 
-// If `token` is true, queueFor returns the queue for nodes that need a token. Otherwise it returns the queue for nodes that need only a slot. If the
-// group has no rate, no node needs a token.
+// queueFor returns the number of the queue in which a node waits. The argument `token` tells whether the node takes a token when it starts. If the
+// group has no rate, every node waits in the queue needSlot.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -38,12 +38,12 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// A crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and
-// the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups, except bunches that
-// wait in the line of their key. It waits in the line of one group. When n nodes move from one line to another, only their few crowds are moved, and
-// not each node.
+// A crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds of crowds. A bunch holds the nodes with the
+// same groups and the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups,
+// except bunches that wait in the line of their key. It waits in the line of one group. When many nodes move from one line to another, only their
+// few crowds are moved, and not each node.
 type crowd struct {
-	lines  []int32 // the lines that all nodes of the crowd must pass: the key's line for a bunch (if the key has a limit), the groups' lines for a throng
+	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch its key's line, if the key has a limit; for a throng its groups' lines
 	token  bool    // whether the nodes of the crowd need tokens
 	throng *crowd  // for a bunch: its throng
 	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are skipped
@@ -168,8 +168,9 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue adds a node to its bunch, because the node lacks a slot or a token of group g. If neither the bunch nor its throng waits in a line yet, one
-// of the two joins the line of g. The caller then offers slots that may be free, see passOn.
+// enqueue adds a node to its bunch, because the node lacks a slot or a token of group g. A bunch that does not wait yet joins the line of
+// g, if g is its key. Otherwise it joins its throng, and a throng that does not wait yet joins the line of g. The caller then offers slots that may
+// be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)
@@ -199,7 +200,7 @@ func (s *Locked) await(c *crowd, g int32) {
 	s.visits++
 	switch {
 	case q.parked:
-		if !s.isFull() { // a node that is being undone waits
+		if !s.isFull() { // the run undoes nodes, which need no slot of the run's own limit
 			s.unpark(g, of)
 		}
 	case !q.listed:
@@ -215,12 +216,13 @@ type queueAt struct {
 	of int
 }
 
-// isFull reports whether the run has no free slot of its own, so that none of its ready nodes can start. A node that is being undone takes no such
-// slot.
+// isFull reports whether the run has no free slot of its own: then none of its ready nodes can start. While the run undoes nodes, isFull returns
+// false, since undoing a node takes no slot of the run's own limit.
 func (s *Locked) isFull() bool { return s.limit > 0 && s.running >= s.limit && !s.Undoes() }
 
-// The method `park` sets aside a queue whose nodes would get a slot or a token that they cannot use, because the run has no free slot of its own. The
-// slot or token is offered to other runs. Without park, a map with a limit could keep a token from the nodes inside its own items, and wait for them.
+// The method `park` sets aside a queue of a run that has no free slot of its own. The queue's nodes could not use a slot or a token of the
+// line, so the slot or token is offered to other runs. Without park, a waiting item of a map could keep a token from the nodes inside the running
+// items, and the run would hang.
 func (s *Locked) park(g int32, of int) {
 	q := &s.limits.groups[g].queues[of]
 	q.listed, q.parked = false, true
@@ -244,8 +246,8 @@ func (s *Locked) occupy() {
 	}
 }
 
-// The method `pass` is called when a node of the run has started. If the run has no free slot any more, pass offers to other runs what its remaining
-// nodes were offered.
+// The method `pass` is called when a node of the run has started. If the run has no free slot left, pass offers other runs the slots and tokens
+// that were offered to the run's other nodes.
 func (s *Locked) pass() {
 	l := s.limits
 	full := s.isFull()
@@ -266,7 +268,8 @@ func (s *Locked) pass() {
 	}
 }
 
-// KeepOffers treats all nodes that contend for a slot as if they had left a line because of an offer. It is called for a restored run, after KeepLine.
+// KeepOffers treats all nodes that contend for a slot as if each had left a line because of an offer. It is called for a restored run,
+// after all calls of KeepLine.
 func (s *Locked) KeepOffers() {
 	if !s.limits.active || s.limit == 0 || s.limit == math.MaxInt32 {
 		return
@@ -283,7 +286,7 @@ func (s *Locked) KeepOffers() {
 	}
 }
 
-// The method `offered` records that a node contends because of an offer, if the run has a limit of its own.
+// The method `offered` records that a node of group g contends because of an offer. If the run has no limit of its own, it does nothing.
 func (s *Locked) offered(g int32) {
 	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt32 && !x.passes {
 		x.passes = true
@@ -291,7 +294,7 @@ func (s *Locked) offered(g int32) {
 	}
 }
 
-// vacate gives back a slot of the run's own limit. The queues that were set aside get offers again.
+// vacate gives back a slot of the run's own limit. If the run now has a free slot, the queues that were set aside get offers again.
 func (s *Locked) vacate() {
 	s.running--
 	l := s.limits
@@ -385,8 +388,8 @@ func (s *Locked) first(g int32, of int) (*crowd, int32) {
 	return nil, math.MaxInt32
 }
 
-// offerQueue does the work of offerOwn for one queue of the line. If a crowd of the queue lacks a slot or a token of another group, the crowd
-// moves to the line of that group.
+// offerQueue does the work of offerOwn for one queue of the line. If the best node of the queue also lacks a slot or a token of another group or
+// of its key, the node's crowd moves to that line, and offerQueue tries the next best node.
 func (s *Locked) offerQueue(g int32, of int) lineState {
 	x := &s.limits.groups[g]
 	for {
@@ -434,7 +437,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines that has no free slot or no token. It skips the line of the group `but`.
+// lacksAny returns the first of a crowd's lines that lacks a free slot or, if the crowd needs tokens, a token. It skips the line of the group `but`.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {
@@ -445,7 +448,7 @@ func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	return 0, false
 }
 
-// eachWaiting yields the positions of the nodes that wait in a line. Some may have been stopped.
+// eachWaiting yields the positions of the nodes in a line. Some of these nodes may have been stopped.
 func (x *line) eachWaiting(yield func(pos int32) bool) {
 	for i := range x.queues {
 		if !x.queues[i].eachWaiting(yield) {
@@ -454,7 +457,7 @@ func (x *line) eachWaiting(yield func(pos int32) bool) {
 	}
 }
 
-// eachWaiting yields the positions of the nodes that wait in a queue. It returns false if yield has returned false.
+// eachWaiting yields the positions of the nodes in a queue. It returns false if the function `yield` has returned false.
 func (q *lineQueue) eachWaiting(yield func(pos int32) bool) bool {
 	for _, c := range q.crowds {
 		for _, bunch := range append(crowds{c}, c.parts...) {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Locked is a State whose lock the caller holds. It is for a coordinator that does several things in one critical section. The methods of
-// Locked neither take the lock nor run effects. The methods of [State] are safe for any goroutine.
+// Locked is a State whose lock the caller holds. With a Locked, a coordinator can do several things in one critical section. Of its methods, only
+// Lock, TryLock, LockYielding and PublishSignals take the lock, and only PublishSignals runs effects. Any goroutine may call the methods of [State].
 type Locked State
 
 // The method `lock` takes the lock.
@@ -55,5 +55,5 @@ func (mu *stateLock) yieldAndLock() { // not inlined, so that its caller can be 
 	mu.Lock()
 }
 
-// maxYielding is the number of workers of a run that may yield at the same time.
+// maxYielding is the greatest number of workers of a run that yield at the same time.
 const maxYielding = 4

@@ -14,8 +14,8 @@ type loserSearch struct {
 
 // supersede stops the losers of an early decision. A loser is an unfinished node that no undecided node needs: all its out-edges lead to decided
 // nodes, and at least one of these nodes has CancelLosers or is a loser itself. A cleanup node is never a loser. supersede visits the unfinished
-// predecessors of r and of losers in reverse topological order, so that it visits a node after all successors of the node. A decided node stays
-// decided, so a node's out-edges are visited once, however many decisions there are.
+// predecessors of r and of losers in reverse topological order, so that it visits each node after the node's successors. A decided node stays
+// decided, so the numbers in `wanted` never decrease, and each out-edge is counted once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
 		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}

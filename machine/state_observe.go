@@ -10,14 +10,14 @@ import (
 // ErrDriven is returned if a Run drives the State: only that Run may change it.
 var ErrDriven = errors.New("the state is driven by a run")
 
-// observers holds the signals of a State. It is created when the first signal is requested.
+// observers holds the signals and the watchers of a State. It is created when it is first needed.
 //
 // The statuses of the nodes are in State.words. The signals show copies of the statuses, or values that follow from the statuses. Transitions of
 // observed nodes are noted under the State's lock. After the lock is released, the source of the signals publishes all noted transitions at once.
 //
-// The signals lag behind State.words from the first noted transition (pending is true then) to the next publication. Meanwhile they show the State
-// as it was at the last publication, which is called the shown point. A signal that is created meanwhile also shows this point, because the field
-// `undo` keeps the words that the changed nodes had at this point.
+// The signals lag behind State.words from the first noted transition to the next publication. Meanwhile `pending` is true, and the signals show the
+// State as it was at the last publication. The moment of this publication is called the shown point. A signal that is created meanwhile also shows
+// this point, because the field `undo` keeps the words that the changed nodes had then.
 //
 // The State's lock guards every field unless a comment states otherwise.
 type observers struct {
@@ -77,9 +77,9 @@ type nodeView struct {
 // State that return signals, StatusSignal may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at one point between two transitions, so effects and
-// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. Before a method
-// of the State returns, it runs the effects that it has caused. But if a callback of the scope is running, the effects run after the callback. A
-// coordinator that holds the lock must publish the signals itself, see [Locked.SignalsDue].
+// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. A method of the
+// State usually runs the effects of its changes before it returns. But if a callback of the scope is running, the effects run after the callback. A
+// coordinator that calls methods of [Locked] must publish the signals itself, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()
@@ -92,8 +92,8 @@ func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	return n.status
 }
 
-// ReadySignal returns a signal that becomes true when the node is ready for the first time: its join is satisfied, and
-// every check before its start has passed. The signal then stays true.
+// ReadySignal returns a signal that becomes true when the node is ready for the first time: its join is satisfied, its guard has let it pass,
+// and its inputs are complete. The signal then stays true, even if the node's contract or moderation refuses the inputs.
 func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	s := st.lock()
 	defer s.Unlock()
@@ -153,7 +153,7 @@ func (st *State) CountSignal(status Status) *reactive.Value[int] {
 	return o.counters[status]
 }
 
-// Scope returns the scope of the State's signals. Effects on these signals are created in this scope, and so are related signals and computeds.
+// Scope returns the scope of the State's signals. Create effects on these signals in this scope, and related signals and computeds, too.
 // [reactive.Scope.Err] returns errors of effects that the State ran.
 func (st *State) Scope() *reactive.Scope {
 	s := st.lock()
@@ -161,8 +161,8 @@ func (st *State) Scope() *reactive.Scope {
 	return s.observers().source.Scope()
 }
 
-// Dispose ends the observation of the State. All effects and subscriptions of its scope end, and so do all calls of Wait and Changes: see
-// [reactive.Scope.Dispose]. The signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
+// Dispose ends the observation of the State. All effects and subscriptions of its scope end. All calls of Wait and Changes on its signals end,
+// too: see [reactive.Scope.Dispose]. The signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
 // The method `observers` returns the observers of the State. The first call creates them.
@@ -199,7 +199,7 @@ func (s *Locked) observe(r Ref) *nodeSignals {
 	return n
 }
 
-// The method `compare` makes a node dirty if it changed between the shown point and its first observation.
+// The method `compare` makes a node dirty if the node has changed since the shown point. It is called when an observation of the node begins.
 func (o *observers) compare(n *nodeSignals) {
 	if o.pending && n.ref != NoRef && o.view(n) != o.shownView(n.ref) {
 		o.markDirty(n)
@@ -276,9 +276,9 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// The method `note` records that the word of node r has changed. The parameter "was" is the old word. The method sets o.pending before it saves the
-// old word in o.undo, because o.undo must be empty while o.pending is false. The map o.undo contains the word before the first unpublished
-// transition.
+// The method `note` records that the word of node r has changed. The parameter `was` is the old word. If there are unpublished changes, o.undo gets
+// the word that the node had before its first unpublished transition. The method sets o.pending before it writes to o.undo, because o.undo must be
+// empty while o.pending is false.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -299,8 +299,8 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	// A word with the status Idle does not show whether the node is Waiting, so a change to such a word is not counted. Usually only WordBlocked was
-	// set in it.
+	// A word with the status Idle does not show whether the node is Waiting, so a change to such a word is not counted. Usually such a change has only
+	// set WordBlocked.
 	if to := viewOf(w).status; o.last != nil && to != Idle {
 		o.count(r, to)
 	}
@@ -314,8 +314,8 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// The method `restored` records a transition of each node whose word a restoration has changed. It is needed if the State was observed before the
-// restoration. The nodes keep their marks.
+// The method `restored` records a transition of each node whose word the restoration of the State has changed. It is needed if the State was observed
+// before the restoration. It also gives the nodes their marks back.
 func (o *observers) restored(before []uint64) {
 	for i, was := range before {
 		w := &o.st.words[i]
@@ -357,7 +357,7 @@ func (o *observers) await(r Ref) {
 	}
 }
 
-// markDirty records that the signals of a node do not show its current state.
+// markDirty records that the signals of a node no longer show the node's current state.
 func (o *observers) markDirty(n *nodeSignals) {
 	if !n.dirty && !o.closed {
 		n.dirty = true
@@ -373,7 +373,7 @@ func (o *observers) pend() {
 	}
 }
 
-// The first call of `census` makes the State record the status of every node.
+// The method `census` makes the State record the status of every node from now on. Only the first call has an effect.
 func (o *observers) census() {
 	if o.last != nil {
 		return
@@ -434,14 +434,14 @@ func (s *Locked) Unwatch(r Ref, w Watcher) {
 	}
 }
 
-// Tally returns the number of nodes in each status. The State counts them from the first call on.
+// Tally returns the number of nodes in each status. From the first call on, the State keeps these counts up to date.
 func (s *Locked) Tally() [statusCount]int {
 	o := s.observers()
 	o.census()
 	return o.counts
 }
 
-// IsObserved reports whether the State has an observer.
+// IsObserved reports whether a signal, a watcher, the Scope or the Tally of the State was ever requested.
 func (s *Locked) IsObserved() bool { return s.obs != nil }
 
 // ObservedNodes counts the nodes that have signals.
@@ -452,8 +452,8 @@ func (s *Locked) ObservedNodes() int {
 	return len(s.obs.nodes)
 }
 
-// SignalsDue reports whether noted changes are not yet visible in the signals. The coordinator calls it before it releases the lock. If it returns
-// true, the coordinator calls PublishSignals after it has released the lock.
+// SignalsDue reports whether there are noted changes that the signals do not show yet. The coordinator calls it before it releases the lock. If the
+// result is true, the coordinator calls PublishSignals after it has released the lock.
 func (s *Locked) SignalsDue() bool {
 	o := s.obs
 	if status := s.runStatusNow(); status != o.lastRun {
@@ -467,7 +467,7 @@ func (s *Locked) SignalsDue() bool {
 // runtime.Goexit.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
-// ObservedWords returns the words of all nodes, or nil if the State has no observer. The coordinator calls it before it restores the State.
+// ObservedWords returns the words of all nodes, or nil if IsObserved returns false. The coordinator calls it before it restores the State.
 func (s *Locked) ObservedWords() []uint64 {
 	if s.obs == nil {
 		return nil
@@ -475,8 +475,8 @@ func (s *Locked) ObservedWords() []uint64 {
 	return slices.Clone(s.words)
 }
 
-// RestoredFrom updates the signals of the nodes whose words have changed since ObservedWords. The caller passes the words that ObservedWords
-// returned.
+// RestoredFrom notes a change of each node whose word has changed since the call of ObservedWords. The argument `before` is the result of that
+// call.
 func (s *Locked) RestoredFrom(before []uint64) {
 	if before != nil {
 		s.obs.restored(before)
@@ -519,7 +519,7 @@ func (o *observers) show(p *reactive.Publication) {
 	}
 }
 
-// runStatusNow returns the run's status from the host or, without a host, computes it from the State.
+// runStatusNow returns the run's status. It asks the host or, if there is none, computes the status from the State.
 func (s *Locked) runStatusNow() RunStatus {
 	if s.host != nil {
 		return s.host.RunStatus()
@@ -534,7 +534,7 @@ func (s *Locked) runStatusNow() RunStatus {
 	return status
 }
 
-// The method `drive` takes the lock for a call that changes the State. The call ends with unlockAndDeliver.
+// The method `drive` takes the lock for a call that changes the State, unless a Run drives the State. The call ends with unlockAndDeliver.
 func (st *State) drive() (*Locked, error) {
 	s := st.lock()
 	if s.host != nil {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad predecessors have stopped has the
-// origins of all these predecessors. If all sets were written out, their total size could be quadratic in the number of nodes. So a set is stored as
-// a list of the distinct sets that it contains, and its elements are listed only when a caller needs them.
+// This file computes the origins of bad nodes. The origins of a node are the nodes whose own failure, or whose stop on request, caused the node's
+// end. A node that bad predecessors have stopped has the origins of all these predecessors. If all sets were written out, their total size could be
+// quadratic in the number of nodes. So a set is stored as a list of other sets, and its elements are listed only when a caller needs them.
 
-// originSet is a set of origins: a single node, or the union ("join") of other sets.
+// originSet is a set of origins: a single node, the union ("join") of other sets, or the empty set.
 type originSet int32
 
 const noOrigins originSet = -1 // the empty set; lower numbers are joins: see originSets
 
-// nodeOrigins is the state of a node's origins.
+// nodeOrigins holds what is known about the origins of a node.
 type nodeOrigins struct {
 	set       originSet
 	state     originState
@@ -25,11 +25,11 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // some ancestors have not ended, so the origins are valid only until another node goes bad
+	originsOpen                // some ancestors have not ended: when another node goes bad, the origins must be computed again
 	originsFinal
 )
 
-// originSets caches the origins of the bad nodes for which callers asked, and of all bad nodes between such a node and its origins. The
+// originSets caches origins: of the bad nodes about which callers have asked, and of all bad nodes between such a node and its origins. The
 // State's originsLock guards it.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
@@ -49,7 +49,7 @@ type originSets struct {
 	stamps, joinStamps []int32
 }
 
-// joins is a list of sets that consist of other sets.
+// joins is a list of sets, each of which is the union of other sets.
 type joins struct {
 	ends  []int32 // by index: where in parts the set ends
 	parts []originSet
@@ -69,7 +69,7 @@ func (j *joins) at(index int) []originSet {
 	return j.parts[start:j.ends[index]]
 }
 
-// The method `parts` returns the sets of which a join consists.
+// The method `parts` returns the sets that a join unites.
 func (x *originSets) parts(set originSet) []originSet {
 	if index := int(-2 - set); index%2 == 0 {
 		return x.final.at(index / 2)
@@ -102,16 +102,16 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	}
 	sum := h.Sum64()
 	if set, ok := x.known[sum]; ok && slices.Equal(x.parts(set), parts) {
-		return set // many nodes may have the same predecessors, and share their set
+		return set // many nodes may have the same predecessors; they share one set
 	}
 	set := originSet(-2 - 2*x.final.add(parts))
 	x.known[sum] = set
 	return set
 }
 
-// originsOf returns the known origins of a bad node, and whether each of them was stopped by a request. It visits the in-edges of each victim (see
-// Victim) between the node and its origins. If all ancestors of a victim are terminal, the origins of the victim are kept, and later calls do not visit
-// its in-edges again. Otherwise the origins are valid until another node goes bad.
+// originsOf returns the known origins of a bad node, and whether all these origins were stopped by requests. It visits the in-edges of each victim
+// (see Victim) between the node and its origins. If all ancestors of a victim are terminal, the origins of the victim are final, and later calls do
+// not visit its in-edges again. Otherwise the origins are valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {
@@ -202,8 +202,8 @@ func (s *Locked) written(sets ...originSet) []Ref {
 	return refs
 }
 
-// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these are the
-// reasons why the run failed or was cancelled. All nodes but the end node must be terminal. If the graph has no node that handles failures and no
+// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped], the run failed
+// or was cancelled because of these nodes. All nodes but the end node must be terminal. If the graph has no node that handles failures and no
 // failure was tolerated, every failure has escaped, and EscapedOrigins visits no edge.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
@@ -239,8 +239,8 @@ func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 }
 
 // originNames returns the ids of the origins in a set. A loop over the nodes of a run often needs the same large set again, or the same set with more
-// elements. So originNames caches the ids of the last set. If the next set consists of the last set and of elements that are declared later,
-// originNames only appends the ids of these elements.
+// elements. So originNames caches the ids of the last set. If the next set contains the last set, and its other elements are declared
+// later, originNames only appends the ids of these other elements.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
 	if set >= noOrigins || set%2 != 0 { // the set is small, or it is not final

@@ -7,12 +7,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file checks the words of a snapshot against the net. The word of a node is plausible if a State can reach it while the predecessors of the
-// node have the words of the snapshot. If all words of a snapshot are plausible, a State that continues from the snapshot obeys the transition rules
-// and comes to an end.
+// This file checks the words of a snapshot against the net. A node's word is plausible if a State can give this word to the node while the node's
+// predecessors have their words from the snapshot. If all words are plausible, a State that continues from the snapshot obeys the transition rules,
+// and its run can end.
 
 // firstWord returns the word that a node has when a State without a [Host] begins. In such a State, a node with FlagAdmit gets wordSpecial, because a
-// check judges its inputs before it becomes ready.
+// check judges the node's inputs before the node becomes ready.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -20,10 +20,10 @@ func (p *Net) firstWord(r Ref) uint64 {
 	return p.words[r]
 }
 
-// checkWords returns an error that names the first node with an implausible word. It also returns an error if the logical time or the tier does not
-// match the words. The caller has already set the labels, counters, times and the tier.
+// checkWords returns an error if a node has an implausible word. The error names the first such node. checkWords also returns an error if the logical
+// time or the tier does not match the words. The caller has already set the labels, counters, times and the tier.
 func (s *Locked) checkWords() error {
-	open, ended := 0, int32(0) // open: nodes that are not terminal, except the end node; ended: terminal nodes
+	open, ended := 0, int32(0) // open counts the nodes that are not terminal, without the end node; ended counts the terminal nodes
 	for r, w := range s.words {
 		switch {
 		case statusOf(w).Terminal():
@@ -49,8 +49,8 @@ func (s *Locked) checkWords() error {
 	return nil
 }
 
-// The method `plausible` reports whether a node can have its word. The parameter `open` is the number of nodes that are not terminal, except the end
-// node.
+// The method `plausible` reports whether the word of a node is plausible. The parameter `open` is the number of nodes that are not terminal, without
+// the end node.
 func (s *Locked) plausible(r Ref, open int) bool {
 	w := s.words[r]
 	status := statusOf(w)
@@ -93,7 +93,7 @@ func (s *Locked) hasRoute(r Ref) bool {
 }
 
 // The method `resolved` computes the word and the extra counters that a node must have if its join has not decided. It starts from the node's first
-// word (see firstWord) and resolves the edges of all predecessors that have ended.
+// word (see firstWord) and resolves each in-edge whose source is terminal.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -110,8 +110,9 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen reports whether a node whose join has not decided can have its word. The word must be the result of the method `resolved`. In Waves
-// mode, the node's tier must not have begun. In any other mode, the join must be unable to decide before another node ends.
+// plausibleOpen reports whether the word of a node is plausible. The join of the node has not decided. The word and the extra counters must be equal
+// to the results of the method `resolved`. In Waves mode, the node's tier must not have begun. In Eager mode, the resolved edges must not be enough
+// for a decision, and the end node must still wait for another node.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
 	w, x := s.resolved(r)
@@ -127,7 +128,7 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 }
 
 // letsRun reports whether a node's join lets the node run. The result `flags` has the flags that the join sets in the node's word. If the rule may
-// decide before all edges have resolved, neither result can be computed: letsRun then returns the flags that the word has, and true.
+// decide before all edges have resolved, letsRun does not check the join: it returns the flags that are in the word, and true.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {
@@ -149,7 +150,7 @@ func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	return 0, false
 }
 
-// plausibleLive reports whether a node can have its word if the node's join has decided and the node has not ended.
+// plausibleLive reports whether the word of a node is plausible. The join of the node has decided, and the node has not ended.
 func (s *Locked) plausibleLive(r Ref, open int) bool {
 	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
 	const fixed = wordSpecial | wordPlain
@@ -181,7 +182,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 	return false
 }
 
-// plausibleEnd reports whether a node that has ended can have its word. It does not look at predecessors.
+// plausibleEnd reports whether a terminal node can have its word. It does not look at the node's predecessors.
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)
@@ -201,8 +202,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip reports whether a skipped node can have its word. A node that was skipped because of a branch or a skipped predecessor may have
-// WordBypass. A superseded node must not have it, and any other skipped node must have it.
+// plausibleSkip reports whether a skipped node can have its word. A node that was skipped because a branch was not taken, or because predecessors
+// were skipped, may have WordBypass. A superseded node must not have it, and any other skipped node must have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

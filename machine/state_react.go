@@ -1,16 +1,16 @@
 package machine
 
-// OnFailure determines what a node's failure does to nodes that are not its descendants.
+// OnFailure determines how the failure of a node affects nodes that are not descendants of the failed node.
 type OnFailure uint8
 
 const (
 	failuresContinue OnFailure = iota // no effect
-	failuresDrain                     // running nodes may finish, and no other node starts
+	failuresDrain                     // running nodes may finish; no other node starts, except cleanup nodes and the end node
 	failuresStop                      // like failuresDrain, but running nodes are asked to stop
 )
 
-// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step returned an
-// error that ends the run.
+// Reaction decides whether the failure of a node stops the run. The result `manner` applies to this stop, and to a stop of the node's groups. The
+// parameter `abortRun` is true if the step returned an error that ends the run.
 func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
 	f := &s.net.facts[r]
 	manner = StopAsking
@@ -30,9 +30,9 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 	return manner, true
 }
 
-// The method `react` applies the consequences of a node's failure for nodes that are not its descendants. If a group of the node has CancelOnFailure,
-// `react` stops the members of this group. If the failure stops the run, `react` stops the run. If the node has not failed, it does nothing. A Run does
-// not call it: a Run applies these consequences itself, because its groups span nested runs.
+// The method `react` applies the effects of a node's failure on nodes that are not descendants of the failed node. If a group of the node has
+// CancelOnFailure, `react` stops the members of this group, unless the failure is tolerated. It also stops the run if Reaction says so. If the node
+// has not failed, `react` does nothing. A Run does not call `react`, but applies these effects itself, because its groups span nested runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return
@@ -58,11 +58,11 @@ func (x *aftermath) noteFailed(g int32) {
 	x.failedGroups[g] = true
 }
 
-// stopMembers stops the unfinished members of a group, once. A failure never stops a cleanup node or the end node.
+// stopMembers stops the members of a group that have not ended, and records this. It does not stop cleanup nodes or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	// Each status is read just before the node is stopped: when the loop stopped an earlier member, the next tier may have begun, and so the status of
-	// this node may have changed.
+	// The stop of a member may end the current tier. Then the next tier begins, and the statuses of other members change. So the loop reads the status
+	// of a member just before it stops the member.
 	for _, r := range s.membersOf(g) {
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
@@ -91,7 +91,7 @@ func (s *Locked) membersOf(g int32) []Ref {
 	return x.members[g]
 }
 
-// Drain is like [State.Stop], but does not ask running nodes to stop: they may finish their attempts, and are not retried.
+// Drain is like [State.Stop], but it does not ask running nodes to stop. These nodes may finish their attempts, but they are not retried.
 func (st *State) Drain(kind CauseKind) error { return st.stopAll(kind, StopDraining) }
 
 func (st *State) stopAll(kind CauseKind, manner StopManner) error {

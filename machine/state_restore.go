@@ -2,7 +2,8 @@ package machine
 
 import "slices"
 
-// Facts is what a snapshot stores about a node whose join has decided, except references to other nodes and to branches.
+// Facts contains what a snapshot stores about a node whose join has decided. References to other nodes and to branches are not part of it: see
+// Restored.
 type Facts struct {
 	Status      Status `json:"status"`             // Idle for a node that is being checked
 	Checking    bool   `json:"checking,omitempty"` // the join is satisfied, but the check has no result yet
@@ -14,34 +15,34 @@ type Facts struct {
 	// Cause is the reason why a node failed or was stopped, or why a running node was asked to stop. Skip is the reason why a node was skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// The field By is the number of the in-edge or of the port that decided the skip of a skipped node: its position among the node's in-edges or
-	// ports, counted from 1. By is 0 if neither an edge nor a port decided.
+	// The field By is for a node that was skipped because of a branch not taken, a skipped predecessor or a port without a value. It is the position of
+	// the deciding edge or port among the node's in-edges or ports, counted from 1. It is 0 if no single edge or port decided.
 	By      int   `json:"by,omitempty"`
-	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
+	Settled int32 `json:"settled,omitempty"` // logical times, for joins that may decide early: see stateTimes
 	Decided int32 `json:"decided,omitempty"`
-	Started int32 `json:"started,omitempty"` // the number of attempts that have begun; the State counts each re-entry of a step as an attempt, too
-	// Dormant means that the nested run of a running composite can only wait. Draining means that a running node will not be retried. The node is a
-	// composite whose nested run has not ended, or a node with an attempt in flight (see Restored).
+	Started int32 `json:"started,omitempty"` // the number of attempts that have begun; a re-entry of a step also counts as an attempt here
+	// Dormant means that the nested run of a running composite can only wait. Draining means that a running node will not be retried. It is set only for
+	// a composite, or for a node whose attempt is in flight (see Restored).
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Restored is the state of a node whose join has decided, in a form from which another State can continue.
+// Restored is the state of a node whose join has decided. Another State can continue from it.
 type Restored struct {
 	Facts
-	// Route contains the labels that a completed condition has taken.
+	// Route contains the numbers of the labels that a completed condition has taken.
 	Route []int32
-	// Origin is the node that caused a stop or a supersession, or NoRef.
+	// Origin is the node that caused the stop, the supersession or the propagated failure of this node, or NoRef.
 	Origin  Ref
 	Inside  bool // for a composite: its nested run continues
 	Judging bool // the node had a slot, and its inputs were being judged
-	// InFlight means that the attempt of a running node continues: the node keeps its slots. Expanded means that nested runs perform the node,
+	// InFlight means that the attempt of a running node continues, and that the node keeps its slots. Expanded means that nested runs perform the node,
 	// because its step has returned a graph.
 	InFlight, Expanded bool
-	Stopping           bool // whether a draining node in flight was also asked to stop
+	Stopping           bool // whether a draining node whose attempt is in flight was also asked to stop
 }
 
-// Restore restores the state of a node.
+// Restore restores the word, the logical times and the labels of a node. If the node has not ended, Rebuild restores its status later.
 func (s *Locked) Restore(r Ref, n *Restored) {
 	w := uint64(WordDecided)
 	for _, f := range []struct {
@@ -123,9 +124,10 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and, if
-// the graph has changed, which nodes are ready now. In Waves mode the run continues with the first tier that has unfinished nodes. If inWave is true,
-// the run had already begun this tier. Otherwise Rebuild begins it.
+// Rebuild replaces Begin for a restored State. The node refs[i] has the state nodes[i]. From the restored words, Rebuild computes the statuses, the
+// queues, and the counts of undecided nodes. If the graph or the mode has changed, Rebuild also makes the decisions that have become possible. In
+// Waves mode the run continues with the first tier that has unfinished nodes. If inWave is true, the run had already begun this tier; otherwise
+// Rebuild logs that the tier begins.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {
@@ -159,7 +161,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 			s.busy++
 		case (nodes[i].Inside || nodes[i].InFlight) && nodes[i].Status == Running:
 			s.continueAttempt(r, &nodes[i])
-		case s.host.Keeps(r): // the step of the node started before, and is called again
+		case s.host.Keeps(r): // the node's step was called before, and will be called again in the same attempt
 			s.makeReady(r)
 			s.Hush(r)
 		default:
@@ -194,7 +196,8 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	s.maybeEnd()
 }
 
-// continueAttempt makes a node Running, in the same attempt: a composite, because its nested run continues, or a node whose attempt is in flight.
+// continueAttempt makes a node Running again, in the same attempt. The node is a composite whose nested run continues, or a node whose attempt is in
+// flight.
 func (s *Locked) continueAttempt(r Ref, n *Restored) {
 	s.words[r] |= wordRunning | WordReached
 	if n.Expanded {
@@ -216,7 +219,7 @@ func (s *Locked) continueAttempt(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if s.occupies(r) { // a composite occupies a slot only if it is an item of a map and does not wait
+	if s.occupies(r) { // a composite occupies a slot only if it is an item of a map and its nested run can do more than wait
 		s.running++
 	}
 	switch {
@@ -228,7 +231,7 @@ func (s *Locked) continueAttempt(r Ref, n *Restored) {
 	}
 }
 
-// keepSlots makes a node hold the slots that it held before the State was restored, even above a limit. It takes no tokens.
+// keepSlots makes a node hold the slots that it held before the State was restored, even if this exceeds a limit. It takes no tokens.
 func (s *Locked) keepSlots(r Ref) {
 	if !s.limits.active {
 		return
@@ -243,11 +246,12 @@ func (s *Locked) keepSlots(r Ref) {
 	}
 }
 
-// KeepUndoSlots makes a node hold the slots that the attempt to undo it held before the State was restored. It is called for the nodes of all runs
-// before any run undoes a node. KeepUndo or DropUndoSlots follows.
+// KeepUndoSlots makes a node hold slots for an attempt to undo the node: the slots that this attempt held before the State was restored. The
+// coordinator calls KeepUndoSlots for every node with such an attempt, in all runs, before any run undoes a node. Later it calls KeepUndo for the
+// node. If the attempt cannot continue, the coordinator calls DropUndoSlots.
 func (s *Locked) KeepUndoSlots(r Ref) { s.addUndoSlots(r, 1) }
 
-// DropUndoSlots reverses KeepUndoSlots, for a node that is undone again from the beginning.
+// DropUndoSlots reverses KeepUndoSlots. It is called if the attempt to undo the node must be repeated.
 func (s *Locked) DropUndoSlots(r Ref) { s.addUndoSlots(r, -1) }
 
 func (s *Locked) addUndoSlots(r Ref, n int) {
@@ -261,8 +265,8 @@ func (s *Locked) addUndoSlots(r Ref, n int) {
 	}
 }
 
-// KeepUndo records that node r is being undone, and returns true. It takes no slots: see KeepUndoSlots. If the node's turn to be undone has not come,
-// or the node does not contend for slots, KeepUndo only returns false.
+// KeepUndo records that node r is being undone, and returns true. It takes no slots: see KeepUndoSlots. If the node does not contend for the slots in
+// which it is undone, for example because its turn has not begun, KeepUndo changes nothing and returns false.
 func (s *Locked) KeepUndo(r Ref) bool {
 	if !s.Undoes() || s.undo.reversal.state[r] != undoContends {
 		return false
@@ -272,9 +276,9 @@ func (s *Locked) KeepUndo(r Ref) bool {
 	return true
 }
 
-// Moment returns a number for a moment near the end of the run (see the type moment): the last moment at which the State has asked its host whether
-// nodes must be undone. KeepMoment restores this moment, so that a restored State does not ask again. While nodes are being undone, Moment returns 0:
-// the restored State asks again, and its host begins the undoing again.
+// Moment returns the last moment (see the type moment) at which the State asked its host whether nodes must be undone. KeepMoment restores this
+// moment, so that the restored State does not ask again. While the run waits until its nodes are undone, Moment returns 0. Then the restored State
+// asks again, and its host begins the undoing again.
 func (s *Locked) Moment() uint8 {
 	if s.undo == nil || s.undo.holds {
 		return 0
@@ -282,30 +286,31 @@ func (s *Locked) Moment() uint8 {
 	return uint8(s.undo.asked)
 }
 
-// KeepMoment is the reverse of Moment.
+// KeepMoment restores a moment that Moment has returned.
 func (s *Locked) KeepMoment(m uint8) {
 	if s.undo != nil {
 		s.undo.asked = moment(min(m, uint8(beforeEnd)))
 	}
 }
 
-// Gates returns the gates that are ready and have not been handed out, in order. OrderGates restores this order.
+// Gates returns the ready gates that have not been handed out, in the order in which they became ready. OrderGates restores this order.
 func (s *Locked) Gates() []Ref { return s.gates.list() }
 
-// OrderGates is the reverse of Gates. It ignores Refs that are not ready gates.
+// OrderGates restores the order of the gates that Gates has returned. It ignores a Ref that is not a ready gate.
 func (s *Locked) OrderGates(refs []Ref) { s.resumeGates(refs) }
 
-// Tokens is the contents of a bucket in a snapshot. If the bucket belongs to a late key, Key is this key. Otherwise the bucket belongs to the group
-// with the number Group.
+// Tokens contains the state of a token bucket in a snapshot. If the bucket belongs to a late key, Key is this key. Otherwise the bucket belongs to
+// the group with the number Group.
 type Tokens struct {
 	Group int32  `json:"group,omitempty"`
 	Key   string `json:"key,omitempty"`
 	Level int64  `json:"level"`
 	At    int64  `json:"at"`            // the time of the Level, in nanoseconds since the beginning of the run
-	Due   *int64 `json:"due,omitempty"` // when the next token falls due, if a node has waited for it
+	Due   *int64 `json:"due,omitempty"` // when the next token falls due; nil if no node waits for it
 }
 
-// TokensLeft returns the contents of the buckets that are not new, in the order of groups. If runs of a tree share a bucket, each may return it.
+// TokensLeft returns the contents of each bucket that differs from a new bucket, in the order of groups. If several runs of a tree share a bucket,
+// TokensLeft may return it for each of these runs.
 func (s *Locked) TokensLeft() (list []Tokens) {
 	for g := range s.limits.groups {
 		if t, ok := s.TokensOf(s.limits.groups[g].Slots); ok {
@@ -320,7 +325,7 @@ func (s *Locked) TokensLeft() (list []Tokens) {
 	return list
 }
 
-// TokensOf returns the contents of the bucket of x. ok is false if x has no bucket, or a new one.
+// TokensOf returns the contents of the bucket of x. The result `ok` is false if x has no bucket, or if the bucket does not differ from a new bucket.
 func (s *Locked) TokensOf(x *Slots) (t Tokens, ok bool) {
 	if x == nil || x.bucket == nil {
 		return t, false
@@ -333,7 +338,7 @@ func (s *Locked) TokensOf(x *Slots) (t Tokens, ok bool) {
 	return t, t.At != 0 || t.Due != nil || !x.bucket.Full(0)
 }
 
-// KeepTokens is the reverse of TokensLeft. It ignores groups that have no rate.
+// KeepTokens restores the contents of the buckets that TokensLeft has returned. It ignores groups that have no rate.
 func (s *Locked) KeepTokens(list []Tokens) {
 	for i := range list {
 		if g, ok := s.groupOf(list[i].Group, list[i].Key); ok {
@@ -351,8 +356,8 @@ func (s *Locked) keepTokens(x *Slots, t *Tokens) {
 	}
 }
 
-// KeepKey restores the bucket of a key, which the runs of a tree share. The parameter x has the slots of the key. If no restored run has a node with
-// the key, x is nil, and KeepKey makes the slots. It returns the slots. The State must use rates.
+// KeepKey restores the token bucket of a key in a tree of runs, and returns the slots of the key. The parameter x has these slots. If x is nil,
+// because no restored run has a node with the key, KeepKey makes the slots. The State must use rates.
 func (s *Locked) KeepKey(x *Slots, t *Tokens, setup *SlotSetup) *Slots {
 	if x == nil {
 		x = newSlots(Bound{Limit: setup.KeyLimit, Rate: setup.KeyRate, Key: true})
@@ -361,17 +366,18 @@ func (s *Locked) KeepKey(x *Slots, t *Tokens, setup *SlotSetup) *Slots {
 	return x
 }
 
-// Line contains the nodes of one run that wait in line for the slots or the tokens of a group. Key is the late key of the group, see Tokens.
+// Line describes one of the two queues of a group's line: either the nodes of the run that need a token, or the nodes that need only a slot. If the
+// line belongs to a late key, Key is this key.
 type Line struct {
 	Group   int32
 	Key     string
-	Token   bool   // whether the nodes wait for tokens
+	Token   bool   // whether the nodes need tokens
 	Arrival uint64 // orders the lines of the runs that share the slots
-	Nodes   []Ref  // the ready nodes that wait; it may be empty
+	Nodes   []Ref  // the waiting nodes that are ready; the list may be empty
 }
 
-// Lines returns the lines of the run. KeepLine restores one of them, after Rebuild. The caller restores the lines of all runs in the order of their
-// arrivals.
+// Lines returns the lines in which nodes of the run wait. After Rebuild, the coordinator sorts the lines of all runs by Arrival, and passes each line
+// to KeepLine.
 func (s *Locked) Lines() (list []Line) {
 	for g := range s.limits.groups {
 		x := &s.limits.groups[g]
@@ -397,7 +403,7 @@ func (s *Locked) Lines() (list []Line) {
 	return list
 }
 
-// KeepLine is the reverse of Lines, for one line.
+// KeepLine restores one of the lines that Lines has returned.
 func (s *Locked) KeepLine(l *Line) {
 	g, ok := s.groupOf(l.Group, l.Key)
 	if !ok {
@@ -409,7 +415,7 @@ func (s *Locked) KeepLine(l *Line) {
 	}
 	if q := &x.queues[of]; !q.listed && !q.parked {
 		x.arrivals = max(x.arrivals, l.Arrival)
-		if q.arrival = l.Arrival; s.isFull() { // at the latest the next offer would set the queue aside
+		if q.arrival = l.Arrival; s.isFull() { // otherwise the next offer would set the queue aside
 			s.park(g, of)
 		} else {
 			q.listed = true
@@ -423,7 +429,7 @@ func (s *Locked) KeepLine(l *Line) {
 	}
 }
 
-// keysOfGroups returns the late keys by group.
+// keysOfGroups returns the late keys by group, see LateKeys.
 func (s *Locked) keysOfGroups() map[int32]string {
 	if s.limits.late == nil {
 		return nil
@@ -435,8 +441,8 @@ func (s *Locked) keysOfGroups() map[int32]string {
 	return keys
 }
 
-// groupOf returns the group with this number or, if key is not empty, the group in whose line the nodes of the late key wait. ok is false if the group
-// has no limit.
+// groupOf returns the group in whose line the nodes with a late key wait. If key is empty, it returns g. The result `ok` is false if there is no such
+// group, or if the group has no Slots.
 func (s *Locked) groupOf(g int32, key string) (_ int32, ok bool) {
 	if key != "" && s.limits.late != nil {
 		g, ok = s.limits.late.of[key]
@@ -447,13 +453,13 @@ func (s *Locked) groupOf(g int32, key string) (_ int32, ok bool) {
 	return g, g >= 0 && int(g) < len(s.limits.groups) && s.limits.groups[g].Slots != nil
 }
 
-// HasEnded reports whether the changes since the last DropChanges include the end of a node. Rebuild may end
-// nodes: if a run in Waves mode continues without waves, Rebuild decides the nodes that the run had postponed to its next tier.
+// HasEnded reports whether one of the recorded changes is the end of a node (see Changes). A coordinator calls it after Rebuild, which may end nodes.
+// For example, if a run in Waves mode continues in Eager mode, Rebuild judges joins that the run had postponed to its next tier.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }
 
-// firstOpenTier returns the lowest tier with a node that is not terminal.
+// firstOpenTier returns the lowest tier with a node that is not terminal. If all nodes are terminal, it returns the number of tiers.
 func (s *Locked) firstOpenTier() int32 {
 	for r, w := range s.words {
 		if !statusOf(w).Terminal() {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/strict"
 )
 
-// The method `finish` makes a node terminal. The caller then visits its out-edges.
+// The method `finish` makes a node terminal. The caller then visits the node's out-edges.
 func (s *Locked) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
@@ -43,10 +43,10 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// The method `check` looks up a transition in the table of allowed transitions (see Status.CanBecome). Any other transition is a defect of this
-// package. In kahn's own tests `check` panics. In production it records the defect, and the run continues. Callers check frequent transitions only in
-// kahn's own tests, see strict.Transitions. Restore, Overrule and SetBack do not call `check`, since they write a status that does not follow from
-// the last one.
+// The method `check` finds defects of this package: transitions that are not in the table of allowed transitions (see Status.CanBecome). In kahn's
+// own tests, `check` panics if it finds a defect. In production it records the defect, and the run continues. Frequent transitions are checked only
+// in kahn's own tests, see strict.Transitions. Restore, Overrule and SetBack do not call `check`, since they set a status that does not follow from
+// the node's previous status.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -56,7 +56,7 @@ func (s *Locked) check(r Ref, to Status) {
 	s.NoteBug(err)
 }
 
-// NoteBug records a defect of the coordinator or of this package, see Defect. In kahn's own tests NoteBug panics.
+// NoteBug records a defect of the coordinator or of this package, unless an earlier defect is recorded (see Defect). In kahn's own tests it panics.
 func (s *Locked) NoteBug(err error) {
 	if strict.Transitions {
 		panic(err)
@@ -73,8 +73,7 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// The method `log` records a transition for the event log and the signals, if the run has them. The parameter `was` is the node's word before the
-// transition.
+// The method `log` records a transition if the run has an event log or signals. The parameter `was` is the node's word before the transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -122,9 +121,9 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// The method `visit` resolves the out-edges of a terminal node, each once and in constant time. If the join of an edge's target may decide now, visit
-// adds the target to s.touched, except in Waves mode. The caller judges the nodes of this set in the order of their Refs. If no event log is kept, a
-// plain node whose edges are all satisfied usually becomes ready at once, without being judged.
+// The method `visit` resolves the out-edges of a terminal node, in constant time for each edge. In Waves mode it does nothing else. In Eager mode, it
+// also adds a target to s.touched if the target's join may decide now. The caller judges the nodes of this set in the order of their Refs. But if no
+// event log is kept and all edges of the target are satisfied, visit usually makes the target ready itself.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -143,7 +142,7 @@ func (s *Locked) visit(r Ref) {
 	}
 }
 
-// visitLast resolves an edge from a completed node to node r, whose word is w. The join of r may decide after this edge.
+// visitLast resolves an edge from a completed node to node r, after which the join of r may be able to decide. The parameter w is the word of r.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -180,9 +179,9 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 	}
 }
 
-// The method `resolve` resolves the edge a, whose source is terminal, and returns the new word of the edge's target, which is undecided. If x, the
-// target's extra counters, is not nil, resolve counts the edge there, too. The result is the same in whatever order the edges of a target are
-// resolved.
+// The method `resolve` resolves the edge a. The source `from` of the edge is terminal, and the join of the target has not decided. The parameter w is
+// the target's word, and resolve returns the new word. If the target has extra counters, x points to them, and resolve updates them. The order in
+// which the edges of a target are resolved does not matter.
 func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	if x != nil && a.is(edgePort) {
 		x.ports--
@@ -213,8 +212,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// The method `class` returns the class into which an edge resolves, once its source is terminal. No other function decides the class. The result
-// `bypass` is true if the source was skipped and its word has WordBypass.
+// The method `class` returns the class into which an edge from a terminal node resolves. The result `bypass` is true if this node was skipped and its
+// word has WordBypass. Then the edge counts as satisfied for a target with SkipSatisfy.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -258,11 +257,11 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// The method `cascade` judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node no longer change
-// after the node was judged. The consequences occur in the order of tiers and declaration.
+// The method `cascade` judges the joins of touched nodes in the order of their Refs. In this order, a node comes after its predecessors. So the
+// consequences occur in the order of tiers and declaration.
 //
-// Then cascade stops the late nodes: since a predecessor has failed, these nodes must not continue. It stops one node at a time, and before the next
-// stop it judges the nodes that this stop touches.
+// Then cascade stops the late nodes, which must not continue because a predecessor has failed. After each stop, it judges the nodes that this stop
+// has touched, before it stops the next late node.
 func (s *Locked) cascade() {
 	for {
 		if i, ok := s.touched.PopMin(); ok {
@@ -328,7 +327,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		if s.net.losers && w&wordCount != 0 {
 			defer s.supersede(r)
 		}
-		// A State that a Run drives has admits set. The Run judges the inputs of a node with FlagAdmit once the node has its slot.
+		// If s.admits is set, the host judges the inputs of a node with FlagAdmit later, when the node has its slot.
 		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits {
 			s.words[r] |= WordChecking
 			s.busy++
@@ -340,7 +339,8 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 	}
 }
 
-// The method `decision` returns what an undecided node's join decides, given the node's word and its extra counters, if any.
+// The method `decision` returns what the join of an undecided node decides now. The parameter w is the node's word. If the node has extra counters, x
+// points to them.
 func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
 	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
@@ -381,8 +381,9 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether the host, not the State, queues a node that becomes ready. This is so if parking is on, and the node is inline but neither
-// a gate nor a composite. Such a node is evaluated as soon as Next hands it out, and no record of an attempt precedes the evaluation.
+// ParksNode reports whether the host, not the State, queues a node that becomes ready. This is so if parking is on, and the node is inline but
+// neither a gate nor a composite. Such a node is evaluated as soon as Next hands it out, and the start of its attempt is not stored. So the host
+// queues the node only after the store has recorded that the node is ready.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
@@ -408,8 +409,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether an inline node that is no composite has begun in a run that is being left (see Leave). The function that evaluates the
-// node, such as a Test, has not returned, and must not be called again before the run continues.
+// isLeftBehind reports whether an inline node has begun in a run that is being left (see Leave). The function that evaluates the node, such as a
+// Test, has not returned. It must not be called again before the run continues. For a composite isLeftBehind returns false.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -422,8 +423,8 @@ func (s *Locked) EvaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits returns, as bits of the word, why the join skips r, and the in-edge that decided the skip. All in-edges of r have resolved. skipBits
-// visits each of them at most once.
+// skipBits returns bits for the word of a node that the join skips: the reason for the skip, and the in-edge that decided the skip. All in-edges of r
+// have resolved, and skipBits visits each of them at most once.
 func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)
@@ -455,8 +456,9 @@ func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
 }
 
-// The method `upstream` returns the cause and one origin of a node, if predecessors keep this node from running. It considers the predecessors that
-// have ended so far. It prefers failed predecessors to cancelled ones, and takes the first in declaration order.
+// The method `upstream` returns the cause and one origin for a node that predecessors keep from running. It considers only predecessors that have
+// ended. A predecessor for which cancelClass returns true counts only if there is no other bad predecessor. Among equals, the first in declaration
+// order counts.
 func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, NoRef
 	for _, i := range s.net.in.row(r) {
@@ -479,8 +481,8 @@ func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// OriginOf returns one origin of a terminal bad node. This is the node itself if its own work failed or it was cancelled. Otherwise it is the node
-// whose failure stopped this node, or NoRef if no node caused the stop.
+// OriginOf returns one origin of a terminal bad node. This is the node itself if it failed by itself or was cancelled. Otherwise it is the node whose
+// failure or stop caused the end of this node, or NoRef if there is no such node.
 func (s *Locked) OriginOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&WordPropagated != 0 {
@@ -489,13 +491,15 @@ func (s *Locked) OriginOf(r Ref) Ref {
 	return r
 }
 
-// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known.
+// cancelClass reports whether a terminal bad node was cancelled, or could not run because of cancelled predecessors. It ignores failures after the
+// end of the node.
 func (s *Locked) cancelClass(r Ref) bool {
 	w := s.words[r]
 	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
 }
 
-// maybeEnd starts the end node once all other nodes are terminal.
+// maybeEnd makes the end node ready once all other nodes are terminal. If nodes may have to be undone, isOver decides whether the end node must still
+// wait.
 func (s *Locked) maybeEnd() {
 	if s.undo != nil && !s.isOver() {
 		return
@@ -573,7 +577,7 @@ func (s *Locked) badCauseOf(r Ref, out Outcome) error {
 	return fmt.Errorf("node %s: %w for %v", foreign.Quote(s.net.ID(r)), badCause(out.Cause), out.Status)
 }
 
-// Complete is Settle for a plain node that has completed.
+// Complete does the work of Settle for a running node with FlagPlain that has completed.
 func (s *Locked) Complete(r Ref) {
 	if strict.Transitions {
 		s.check(r, Completed)
@@ -597,11 +601,12 @@ func (s *Locked) Complete(r Ref) {
 	}
 }
 
-// returnsError contains the causes of failures for which the step returned an error. If a node was asked to stop and then failed for one of these causes,
-// the node counts as stopped. A failure of another cause, such as a panic or a timeout, remains a failure.
+// returnsError contains the causes of failures that a stop can bring about: a step may return an error because it was asked to stop. If a node was
+// asked to stop and fails for one of these causes, it gets the status of the stop. If it fails for another cause, such as a panic or a timeout, it
+// becomes Failed.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
-// The method `settled` applies the consequences of a node's end.
+// The method `settled` applies the consequences of a node's end to other nodes.
 func (s *Locked) settled(r Ref) {
 	if s.waves {
 		s.visit(r)
@@ -620,8 +625,8 @@ func (s *Locked) settled(r Ref) {
 	}
 }
 
-// Overrule ends a node with a store error, because the node's real end could not be written. If own is true, an attempt of the node ended in the
-// transaction that was not written, and the node fails. Otherwise the node is aborted.
+// Overrule replaces the end of a node by an end with CauseStoreError, because the real end could not be written. If own is true, an attempt of the
+// node ended in the transaction that was not written, and the node becomes Failed. Otherwise the node becomes Aborted.
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -648,7 +653,8 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack sets a node back to its status in the store, which is not terminal. Afterwards the coordinator does not use the State any more.
+// SetBack gives a node the status that it has in the store. This status is not terminal. The run has lost its store, and the State makes no more
+// decisions.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -668,10 +674,10 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	s.log(r, was, to)
 }
 
-// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have resolved, and
-// onBranch visits each once. If all routers of the node were skipped because of branches not taken, the node may still run because of an edge that is
-// another way in (see net_side.go). Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules other than
-// AllSucceeded and Boundary count every edge.
+// onBranch corrects the decision d for a node on a branch: to skip the node, or to run it with defaults. All in-edges of the node have resolved, and
+// onBranch visits each of them once. If all routers of the node were skipped because of branches not taken, a spare edge may let the node run (see
+// net_side.go). Under AllSucceeded, a node on a branch that was not taken is skipped instead of run with defaults. Under rules other than
+// AllSucceeded and Boundary, onBranch corrects nothing.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of the edge
 	asked := false

@@ -11,8 +11,8 @@ import (
 )
 
 // The type `limits` holds the slots and rates of groups, keys and the whole run. A ready node takes all the slots and tokens that it needs, or none.
-// A node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free, or a token
-// that falls due, goes to the best node of the line: the first in schedule order.
+// A node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. When a slot becomes free or a token
+// falls due, the best node of the line contends again. This is the first node in schedule order.
 type limits struct {
 	groups []line      // by group; if whole is set, the last line is for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
@@ -24,26 +24,26 @@ type limits struct {
 	scratch [2][]int32        // see bunchOf
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurried
-	late   *lateLines   // nil if no value decides the key of a node
+	late   *lateLines   // nil unless keys are limited and some nodes take their keys from values
 
 	parked  []queueAt // the queues that are set aside while the run has no free slot of its own, see park
-	offered []int32   // the lines whose nodes contend because of an offer, in a run with a limit of its own, see pass
+	offered []int32   // in a run with a limit of its own: the lines whose nodes contend because of an offer, see pass
 }
 
-// lateLines are the lines of nodes with late keys. A late key is known only after the node's check. Each node with a late key has its own group in
-// the plan, but all nodes with the same key wait in the line of one group. If some node was declared with the key, this group is the key's group in
-// the plan. Otherwise it is the group of the first node that got the key.
+// lateLines are the lines of nodes with late keys. A late key comes from a value, and is unknown until the node has been checked. In the plan, each
+// node with a late key has a group of its own. In a run, all nodes with the same key wait in the line of one group. If the graph itself declares the
+// key, this is the group that the key has in the plan. Otherwise it is the group of the first node that gets the key.
 type lateLines struct {
-	of     map[string]int32 // by key: the group in whose line its nodes wait
-	to     []int32          // by group: the group in whose line its nodes wait, usually the group itself
+	of     map[string]int32 // by key: the group in whose line the nodes with this key wait
+	to     []int32          // by group: the group in whose line the nodes of this group wait, usually the group itself
 	keys   map[Ref]string   // by node: the late key
-	limits Bound            // the slots and the rate of each key
+	limits Bound            // the limit and the rate of each key
 }
 
 // noLimits is shared by all runs without limits. It is never written: writers call ownLimits first.
 var noLimits limits
 
-// ownLimits returns the run's own limits.
+// ownLimits returns the run's own limits, and creates them on first use.
 func (s *Locked) ownLimits() *limits {
 	if s.limits == &noLimits {
 		s.limits = &limits{}
@@ -51,10 +51,10 @@ func (s *Locked) ownLimits() *limits {
 	return s.limits
 }
 
-// The type `rates` holds the clock and the queue that the buckets of a run and its nested runs share.
+// The type `rates` holds what the buckets of a run and of its nested runs share: the clock and a queue.
 type rates struct {
-	now     int64             // the run's clock at the latest Advance
-	awaited due.Queue[*Slots] // buckets with nodes that wait for the next token
+	now     int64             // the run's clock, as set by Advance
+	awaited due.Queue[*Slots] // the Slots with nodes that wait for the next token
 }
 
 // Slots are the slots and the tokens of a group, a key or a whole run. The runs of a tree share the Slots of keys, of the whole run, and of
@@ -72,19 +72,19 @@ type Slots struct {
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // whether the limit has tokens
-	Lacks(token bool) bool // whether the run must wait for a slot (or a token, if token is true); if so, the run joins the queue of the limit
+	Lacks(token bool) bool // whether the run must wait, since no slot or, if token is true, no token is free for it; if so, the run joins the queue
 	Take(token bool)       // takes a slot, and a token if token is true, and ends the wait
 	GiveBack(token bool)   // returns a slot or, if token is true, an unused token
 	Drop()                 // ends the wait
 }
 
-// SlotSetup holds the limits of a run other than Setup.Limit.
+// SlotSetup holds the options for the limits of a run, except Setup.Limit.
 type SlotSetup struct {
 	KeyLimit            int                // for all nodes with the same key; 0 means no limit
 	KeyRate, StartRate  bucket.Rate        // KeyRate is for all nodes with the same key, and StartRate for all nodes of the run
 	Pool                sync.Locker        // guards limits that the run shares with other runs; nil if there are none
-	PoolsKeys, PoolsAll bool               // whether the run shares the limits of keys, and whether it shares the limit of all nodes
-	PoolsGroup          func(g int32) bool // reports whether the run shares the limit of a group; nil if it shares none of these limits
+	PoolsKeys, PoolsAll bool               // whether the run shares the limits of keys, and whether it shares the limit for all its nodes
+	PoolsGroup          func(g int32) bool // reports whether the run shares the limit of a group; nil if it shares no limit of a group
 }
 
 type waiting struct {
@@ -93,7 +93,7 @@ type waiting struct {
 	arrival uint64
 }
 
-// makeLimits makes the lines of a run. The Run of package kahn later replaces the slots that its tree shares, see UseSlots.
+// makeLimits makes the limits of a run. Later the Run of package kahn replaces some Slots by Slots that the runs of its tree share, see UseSlots.
 func makeLimits(p *Net, c *SlotSetup) *limits {
 	var l limits
 	rated := c.StartRate != bucket.Rate{}
@@ -141,8 +141,8 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node the key that a value decides, before the node is ready. If key is "", the limit of keys does not apply to the node. If the
-// run limits keys and no other node of the run has the key, BindKey creates and returns the slots of the key. Otherwise it returns nil.
+// BindKey gives a node its late key, before the node is ready. If key is "", the limit of keys does not apply to the node. If the run limits keys and
+// has no slots for the key yet, BindKey creates these slots and returns them. Otherwise it returns nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || key == "" {
@@ -166,10 +166,10 @@ func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	return made
 }
 
-// GroupOfKey returns the group in whose line the nodes of a late key wait.
+// GroupOfKey returns the group in whose line the nodes with a late key wait.
 func (s *Locked) GroupOfKey(key string) int32 { return s.limits.late.of[key] }
 
-// KeyOf returns the key that a value has given to a node, or "".
+// KeyOf returns the late key of a node. It returns "" if the node has none or the run does not limit keys.
 func (s *Locked) KeyOf(r Ref) string {
 	if late := s.limits.late; late != nil {
 		return late.keys[r]
@@ -177,7 +177,8 @@ func (s *Locked) KeyOf(r Ref) string {
 	return ""
 }
 
-// LateKeys yields, in no particular order, the keys that values have given to nodes, each with the group in whose line its nodes wait.
+// LateKeys yields the late keys that the graph itself does not declare, in no particular order. With each key it yields the group in whose line the
+// nodes with the key wait.
 func (s *Locked) LateKeys() iter.Seq2[string, int32] {
 	return func(yield func(string, int32) bool) {
 		late := s.limits.late
@@ -192,7 +193,7 @@ func (s *Locked) LateKeys() iter.Seq2[string, int32] {
 	}
 }
 
-// newSlots returns Slots that are all free.
+// newSlots returns Slots of which none is taken. Their bucket is full.
 func newSlots(b Bound) *Slots { return &Slots{limit: b.Limit, bucket: bucket.New(b.Rate, 0)} }
 
 func (l *limits) make(p *Net) {
@@ -202,7 +203,8 @@ func (l *limits) make(p *Net) {
 	}
 }
 
-// The method `lacks` reports whether x has no free slot, or no token for a node that needs a token. The node must then wait.
+// The method `lacks` reports whether a node must wait, because x has no free slot or, if `token` is true, no token. If the token falls due later,
+// Advance lets the node contend again.
 func (s *Locked) lacks(x *Slots, token bool) bool {
 	switch {
 	case x == nil:
@@ -218,14 +220,14 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether a ready node takes a token when it starts. The node takes one if it starts a step and the run does not hurry (see
-// Hurries).
+// takesToken reports whether a ready node takes a token when it starts. Composites and mocked nodes take none. In a run that hurries (see Hurries),
+// no node takes one.
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
 
-// Hurries reports whether the run, or a run around it, is being stopped. Cleanup nodes and the end node still start then. They take no token and
-// do not wait for slots of other runs, so that the run's own options bound how long it takes to stop.
+// Hurries reports whether the run, or a run around it, is being stopped. During a stop, cleanup nodes and the end node still start. They take no
+// tokens, and do not wait for other runs that share a limit. So only the run's own options determine how long the stop can take.
 func (s *Locked) Hurries() bool {
 	return s.stopped != CauseNone || s.host != nil && s.host.Hurries()
 }
@@ -253,7 +255,7 @@ func (s *Locked) Hurry() {
 	}
 }
 
-// acquire takes the slots and tokens of a ready node. If a slot or a token is missing, acquire puts the node into the line for it.
+// acquire takes the slots and tokens that a ready node needs. If one is missing, acquire takes none, puts the node into a line, and returns false.
 func (s *Locked) acquire(r Ref) bool {
 	l := s.limits
 	if !l.active {
@@ -276,8 +278,8 @@ func (s *Locked) acquire(r Ref) bool {
 	return true
 }
 
-// The method `claim` takes the slots and tokens of a node's lines. If a slot or a token is missing, claim puts the node into the line for it. The
-// caller holds the pool's lock.
+// The method `claim` takes the slots and tokens of a node's lines. If a line lacks one, claim takes none, puts the node into this line, and returns
+// false. The caller holds the pool's lock.
 func (s *Locked) claim(r Ref, token bool) bool {
 	l := s.limits
 	for g := range s.lines(r) {
@@ -306,9 +308,9 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// The method `lines` yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A composite that is
-// the item of a map does not pass the whole run's line, since it starts no step itself. The nodes inside pass that line. A node that is being undone
-// does not pass it either.
+// The method `lines` yields the lines that a ready node must pass: the lines of its groups, the line of its key, and the line of the whole run. A
+// composite does not pass the line of the whole run, since it starts no step itself: the nodes inside the composite pass this line. A node that is
+// being undone does not pass it either.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -377,7 +379,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// The method `decline` is called for a node that will not take the slots for which it contended. It offers these slots to other nodes.
+// The method `decline` offers slots to other nodes: the slots for which node r contended. It is called if node r will not take these slots.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -401,8 +403,8 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// The method `offer` lets the best node in the line of a group contend again if a slot or token is free. Nodes of this run precede nodes of other
-// runs. If no node of this run waits, offer takes the best node of the run that has waited longest.
+// The method `offer` lets the best node in the line of a group contend again if a slot or token is free. It first tries the nodes of this run. If
+// none of them can contend, it tries the nodes of other runs in the tree, see Slots.Offer.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots
 	if x == nil || s.offerOwn(g) == lineMoved {
@@ -413,8 +415,9 @@ func (s *Locked) offer(g int32) {
 	}
 }
 
-// Offer chooses the run that has waited longest, and makes its best node contend again. It returns the State of that run, or nil if no run waits, or
-// no slot or token is free. Once no token is free, Offer considers only nodes that need no token.
+// Offer makes one waiting node contend again, and returns the State of the node's run. It chooses the run that has waited longest, and the best node
+// of this run. It skips a run that has no free slot of its own. If no token is free, Offer considers only nodes that need no token. If it finds no
+// node, it returns nil.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -457,10 +460,10 @@ const (
 	lineFull                   // the run has no free slot of its own
 )
 
-// offerOwn does the same as offer, but only for nodes of this run.
+// offerOwn does the part of offer that concerns the nodes of this run.
 func (s *Locked) offerOwn(g int32) lineState {
 	if s.isFull() {
-		return lineEmpty // Offer sets the line aside, unless no slot or token is free
+		return lineEmpty // if a slot or token is free, Offer will set the line aside
 	}
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)
@@ -475,9 +478,9 @@ func (s *Locked) offerOwn(g int32) lineState {
 	return stuck
 }
 
-// Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use the clock: nodes that wait for tokens get the
-// tokens that are due by now. A call with an earlier time than a previous call changes nothing. A coordinator of a plan with rates calls Advance
-// before Next, and again at the time that [State.NextToken] returns.
+// Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use the clock: nodes that wait for tokens contend for the
+// tokens that are due at the new time. A call with an earlier time than a previous call changes nothing. A coordinator of a plan with rates calls
+// Advance before Next, and again at the time that [State.NextToken] returns.
 func (st *State) Advance(now int64) error {
 	s, err := st.drive()
 	if err != nil {
@@ -520,7 +523,7 @@ func (s *Locked) NextToken() (due int64, ok bool) {
 	return 0, false
 }
 
-// SlotsOf returns the slots of a group or key, or nil if it has no limit.
+// SlotsOf returns the slots of a group or key. It returns nil if the group or key has none.
 func (s *Locked) SlotsOf(g int32) *Slots {
 	if s.limits.groups == nil {
 		return nil
@@ -534,7 +537,7 @@ func (s *Locked) UseSlots(g int32, x *Slots) {
 	s.limits.groups[g].Slots = x
 }
 
-// MakeSlots creates the slots of a group that has members only in nested runs.
+// MakeSlots creates the slots of a group if they do not exist. They may be missing if the group has members only in nested runs.
 func (s *Locked) MakeSlots(g int32) {
 	if s.SlotsOf(g) == nil {
 		s.UseSlots(g, newSlots(s.net.bounds[g]))
@@ -571,7 +574,8 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	s.tree, s.ownLimits().active = t, true
 }
 
-// OwnSlots returns the run's own limit, or 0, and how many of its slots are taken.
+// OwnSlots returns the run's own limit, and how many of its slots are taken. If the result `limit` is 0 or [math.MaxInt32], the run has no limit of
+// its own.
 func (s *Locked) OwnSlots() (limit, used int) { return int(s.limit), int(s.running) }
 
 // InTree reports whether the nodes of the run take the slots of a tree.
@@ -608,13 +612,13 @@ type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
 	Token  bool  // the node lacks a token, not a slot
-	Shared bool  // other runs share the slots; only the coordinator knows these runs
-	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time is unknown
+	Shared bool  // the node waits for a limit that other runs share; only the coordinator knows these runs
+	Due    int64 // if Token is set: when the token falls due, by the run's clock; 0 if Shared is set or the time is unknown
 }
 
-// Lacking returns the first slot or token that a ready node lacks, without side effects. It does not look at the run's own limit. The parameter `now`
-// is the run's clock. The function `foreign` reports whether a node must wait for a shared limit, and whether it waits there for a token. Its parameter
-// `token` is true if the node needs a token.
+// Lacking returns the first slot or token that a ready node lacks, or false if the node lacks none. It has no side effects, and ignores the run's own
+// limit. The parameter `now` is the run's clock. Lacking calls the function `foreign` for a shared limit. The parameter `token` of this function is
+// true if the node needs a token. It returns whether the node must wait for the limit, and whether the node waits for a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -650,11 +654,12 @@ func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token boo
 // Bounds returns the number of slots, where 0 means no limit, and how many of them are taken.
 func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 
-// Rated reports whether nodes take tokens. If so, the coordinator sets the clock with Advance.
+// Rated reports whether nodes may take tokens. In a tree of runs it always returns true. If it returns true, the coordinator sets the clock with
+// Advance.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
-// TokensBack reports whether the run's own buckets will all be full at the given time, provided that no node takes a token before. It ignores the
-// buckets of shared limits.
+// TokensBack reports whether the run's own buckets will all be full at the given time if no node takes a token before then. It ignores the buckets of
+// shared limits.
 func (s *Locked) TokensBack(at int64) bool {
 	for i := range s.limits.groups {
 		if x := s.limits.groups[i].Slots; x != nil && x.bucket != nil {
@@ -678,7 +683,7 @@ func (s *Locked) LeavePool() { s.limits.pool = nil }
 // Connect makes the slots part of a limit that other runs use, too. The parameter `to` is the run's access to that limit.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
-// Shared returns the SharedLimit that Connect has set, or nil if no other run shares the slots.
+// Shared returns the SharedLimit that Connect has set, or nil if the slots are not connected.
 func (x *Slots) Shared() SharedLimit { return x.share }
 
 // Disconnect reverses Connect. It returns the number of slots that are taken. The caller gives these slots back to the shared limit.
@@ -687,7 +692,8 @@ func (x *Slots) Disconnect() (used int) {
 	return used
 }
 
-// WaitsForSlot reports whether some node of an idle run could start if another run of the tree gave up a slot.
+// WaitsForSlot reports whether some node of an idle run waits for a slot that another run of the tree holds, or waits in a line for a slot or a
+// token.
 func (s *Locked) WaitsForSlot() bool {
 	// If the run's own limit has no free slot, the ready nodes wait for other items of the same map, not for another run.
 	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) {

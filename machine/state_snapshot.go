@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// StateVersion is the version of a [State]'s decisions: two States of the same version make the same decisions if they get the same calls. An
-// engine that replays histories stores the version with them. The version changes when a decision or the form of a [StateSnapshot] changes.
+// StateVersion is the version of a [State]'s decisions: two States of the same version make the same decisions if they get the same calls. An engine
+// that replays histories stores the version with each history. The version changes when a decision or the form of a [StateSnapshot] changes.
 const StateVersion = 1
 
-// StateSnapshot is the data of a [State] at one moment, from which a coordinator can continue elsewhere: see [State.Snapshot] and
-// [RestoreState]. The contents are opaque, and fit only the plan and the StateVersion with which the snapshot was taken.
+// StateSnapshot contains the data of a [State] at one moment. [State.Snapshot] returns it, and [RestoreState] makes a State that continues from it,
+// for example in another process. The contents are opaque. They fit only the plan and the StateVersion with which the snapshot was taken.
 type StateSnapshot struct {
 	Version int    `json:"version"`
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
@@ -34,13 +34,13 @@ type StateSnapshot struct {
 	Keys map[Ref]string `json:"keys,omitempty"` // keys that values have given to nodes
 }
 
-// unsaved contains the flags of a node's word that are not in a snapshot, because they belong to this State alone.
+// unsaved contains the flags of a word that a snapshot omits, because they have a meaning only for one State.
 const unsaved = wordObserved | wordFeeds
 
-// Snapshot returns the current data of the State. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
-// same tokens, and hands out again the checks and gates that were handed out but not reported. The snapshot does not record which tokens of rates
-// were taken, so the buckets of the restored State are full. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's
-// own snapshot instead.
+// Snapshot returns the current data of the State. Running attempts may continue: the State restored from the snapshot accepts their outcomes with the
+// same tokens. It also hands out again each check and gate that was handed out and not reported. The snapshot does not contain the token buckets of
+// rates, so the buckets of the restored State are full. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's own
+// snapshot instead.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {
@@ -90,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	// The loop above has decremented s.pending, because the method `resume` calls `count`. Compute it anew.
+	// The method `resume` calls `count`, which has changed s.pending. Compute s.pending anew.
 	if s.pending = 0; s.waves && s.tier < p.TierCount() {
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
@@ -119,8 +119,8 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields. Later the method `resume` updates counts, queues and slots. adopt returns an error if the snapshot is damaged,
-// or is from another plan, mode or StateVersion.
+// adopt copies the fields of a snapshot. Later the method `resume` updates counts, queues and slots. adopt returns an error if the snapshot is
+// damaged or impossible, or if it is from another plan, mode or StateVersion.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}
@@ -207,7 +207,7 @@ func (s *Locked) resume(r Ref) {
 	}
 }
 
-// fingerprint returns a hash of all parts of the plan on which decisions depend.
+// fingerprint returns a hash of all parts of the plan that affect decisions.
 func (p *Net) fingerprint() uint64 {
 	p.hash.once.Do(func() {
 		h := fnv.New64a()

@@ -4,31 +4,30 @@ import (
 	"slices"
 )
 
-// StatusRule determines how the statuses of the nodes yield the status of a run. Package kahn has a type with the same name and values, which is
-// an option.
+// StatusRule determines how the statuses of the nodes yield the status of a run. The option StatusRule of package kahn has the same values.
 type StatusRule uint8
 
 // The status rules.
 const (
 	StatusEscaped StatusRule = iota // failed if a failure was not handled
-	StatusLeaves                    // judged by the nodes without successors
-	StatusStrict                    // failed if any node failed
+	StatusLeaves                    // completed if all nodes without successors completed or were skipped
+	StatusStrict                    // failed if a failure was not tolerated, even if it was handled
 )
 
-// Done reports whether every node is terminal, the end node included.
+// Done reports whether all nodes are terminal, including the end node.
 func (st *State) Done() bool {
 	s := st.lock()
 	defer s.Unlock()
 	return s.Done()
 }
 
-// Done is [State.Done].
+// Done is [State.Done]. It returns false while the run waits until nodes are undone.
 func (s *Locked) Done() bool {
 	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal()) && (s.undo == nil || s.undo.cleanups == 0 && !s.undo.holds)
 }
 
-// RunStatus returns the status of the run by the given rule, and whether the run is degraded. It computes both from the nodes only. If an end node
-// gives the run another status, the coordinator must apply it. Until the run is Done its status is [RunRunning].
+// RunStatus returns the status of the run by the given rule, and whether the run is degraded. It computes both from the nodes only. If the end node
+// gives the run another status, the coordinator must apply that status. Until the run is Done, RunStatus returns [RunRunning].
 func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	s := st.lock()
 	defer s.Unlock()
@@ -38,14 +37,15 @@ func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.RunStatus(rule)
 }
 
-// Untroubled reports whether no node has failed and neither the run nor a node was stopped.
+// Untroubled reports whether everything has gone well so far: no node failed, was aborted or was cancelled, no composite had failures inside, and the
+// run was not stopped.
 func (s *Locked) Untroubled() bool { return s.badNodes+s.tolerated == 0 && s.stopped == CauseNone }
 
-// RunStatusByRule returns the status of the run by the State's own rule, once all nodes but the end node are
-// terminal.
+// RunStatusByRule calls RunStatus with the State's own rule.
 func (s *Locked) RunStatusByRule() (status RunStatus, degraded bool) { return s.RunStatus(s.rule) }
 
-// Cause returns why a node failed, was aborted or was cancelled, and its origins in declaration order. Both are final once the run is Done.
+// Cause returns why a node failed, was aborted or was cancelled, and the origins of the node's end, in declaration order. Both results are final once
+// the run is Done.
 func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	s := st.lock()
 	defer s.Unlock()
@@ -61,8 +61,8 @@ func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	return s.causeKind(r, byRequest), s.written(origins)
 }
 
-// Bad reports whether a terminal node counts against the run. This is so if the node failed without ContinueOnFail, was aborted, or was cancelled.
-// But a loser of an early decision does not count.
+// Bad reports whether a terminal node counts against the run. A node does so if it failed without ContinueOnFail, was aborted, or was cancelled. A
+// loser of an early decision does not count against the run.
 func (s *Locked) Bad(r Ref) bool {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -76,14 +76,14 @@ func (s *Locked) Bad(r Ref) bool {
 	return false
 }
 
-// RunStatus computes the status of a run in which all nodes but cleanup nodes and the end node are terminal. Usually no node is bad and no failure
-// was tolerated. Then RunStatus visits no node. Otherwise it makes one pass over the nodes, and over the edges of the bad nodes.
+// RunStatus computes the status of a run in which all nodes but cleanup nodes and the end node are terminal. If no node is bad and no failure was
+// tolerated, RunStatus visits no node. Otherwise its work is linear in the nodes and in the edges of the bad nodes.
 func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
 	}
-	var anyBad, failure, cancel bool       // whether there are bad nodes, bad nodes that count as failures, and bad nodes stopped only by requests
-	var escapedFailure, escapedCancel bool // the same for bad nodes that are not consumed
+	var anyBad, failure, cancel bool       // whether there are bad nodes, bad nodes that count as failures, and bad nodes that only requests stopped
+	var escapedFailure, escapedCancel bool // the same for bad nodes whose failure or stop was not handled, see consumed
 	byRequest := s.requestClasses()
 	for i := range s.words {
 		r := Ref(i)
@@ -121,8 +121,8 @@ func worst(failure, cancel bool) RunStatus {
 }
 
 // byLeaves returns the status of a run under StatusLeaves. A leaf is a node without successors; the end node is no leaf and does not count as a
-// successor. If all leaves completed or were skipped, the run has completed. Otherwise the run was cancelled if some node, which need not be a leaf, was
-// cancelled and no node failed. In all other cases the run has failed.
+// successor. If all leaves completed or were skipped, the run has completed. Otherwise all nodes count: if a node was cancelled and no node failed,
+// the run was cancelled. In all other cases the run has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
@@ -146,9 +146,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// The method `consumed` reports whether the failure of a bad node was handled. It looks at each out-edge that has let the failure through to a target
-// other than an observer. The failure was handled if such a target became ready (an error boundary must even have completed). If such a target is bad
-// or was skipped by its upstream policy, the failure was passed on to the target, which also counts as handled.
+// The method `consumed` reports whether the failure of a bad node was handled. It looks at each target, except observers, that the failure has
+// reached through an edge. The failure was handled if such a target became ready. An error boundary must also have completed. The failure also counts
+// as handled if it was passed on through an edge of the class F: the target is bad, or was skipped by its upstream policy.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -165,7 +165,7 @@ func (s *Locked) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		// A target of an earlier epoch than b ran before b failed, so it did not handle the failure.
+		// If the target has an earlier epoch than b, it ran before b failed. So it did not handle the failure.
 		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) {
 			return true
 		}
@@ -176,8 +176,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd reports whether the end node handled the failure of a bad node. An end node handles failures only if its Handling says so. An end
-// node always becomes ready.
+// consumedByEnd reports whether the end node handled the failure of a bad node. An end node handles failures only if its Handling says so. Whether it
+// became ready need not be checked, since an end node always becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {
@@ -193,14 +193,14 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses returns a function that reports whether a bad node was stopped only by requests. All nodes must be terminal. It returns true for a
-// cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is among its
-// origins. A node that failed only because of its predecessors is not an origin: its successors have the origins of its predecessors.
+// requestClasses returns a function that reports whether a bad node was stopped only by requests. All ancestors of the node must be terminal. The
+// function returns true for a cancelled node, and false for a failed node. For an aborted node it returns true only if the node is a victim (see
+// Victim) and all its origins were cancelled. A victim that failed is not an origin: its successors have the same origins as the victim.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
 	}
-	requested := make([]bool, len(s.words)) // by Ref: whether all origins were stopped by a request
+	requested := make([]bool, len(s.words)) // by Ref: whether requests stopped all origins of the node
 	for i, w := range s.words {             // predecessors have lower Refs, so they come first
 		requested[i] = statusOf(w) == Cancelled || s.Victim(Ref(i)) &&
 			!slices.ContainsFunc(s.net.in.row(Ref(i)), func(j int32) bool {
@@ -211,7 +211,7 @@ func (s *Locked) requestClasses() func(Ref) bool {
 	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
 }
 
-// isF reports whether an edge has resolved to the class F, failed.
+// isF reports whether an edge has resolved to the class F (failed).
 func (s *Locked) isF(e *Edge) bool {
 	if !statusOf(s.words[e.From]).Terminal() {
 		return false
@@ -225,13 +225,14 @@ func (s *Locked) AllSkipped() bool {
 	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
-// Carries reports whether an in-edge has resolved to F and is not data-only.
+// Carries reports whether an in-edge carries a failure or a stop to its target: the edge has resolved to the class F, and is not data-only.
 func (s *Locked) Carries(edge int32) bool {
 	e := &s.net.edges[edge]
 	return !e.isData() && s.isF(e)
 }
 
-// Unhandled reports whether the graph has no node that handles the failure of r.
+// Unhandled reports whether no successor of r handles the failure of r. The end node does not count as a successor. Unhandled returns false for the
+// end node, and for a node with ContinueOnFail.
 func (s *Locked) Unhandled(r Ref) bool {
 	p := s.net
 	if p.facts[r].is(FlagTolerant) || r == p.end {
@@ -254,8 +255,8 @@ func (s *Locked) Victim(r Ref) bool {
 	return statusOf(w) == Aborted && IsUpstream(kindOf(w)) || w&WordPropagated != 0 && statusOf(w) == Failed
 }
 
-// causeKind returns the cause of a bad node once all nodes are terminal. A victim's cause depends on all failed predecessors, whichever failed
-// first.
+// causeKind returns the cause of a bad node. For a victim, the cause depends only on the parameter `byRequest`, which is true if requests stopped all
+// origins of the node. So the order in which the predecessors ended does not matter.
 func (s *Locked) causeKind(r Ref, byRequest bool) CauseKind {
 	switch {
 	case !s.Victim(r):
@@ -303,8 +304,9 @@ func (s *Locked) Route(r Ref) (taken []int32) {
 // Skip is the reason why a node was skipped, in numbers.
 type Skip struct {
 	Kind SkipKind
-	// Node is the node that caused the skip. For condition_branch it is the condition, for upstream_skipped the skipped source, for parent_failure
-	// the first known failed predecessor, and for superseded the successor that superseded the node. For other kinds it is NoRef.
+	// Node is the node that caused the skip. For condition_branch it is the predecessor whose outcome selected other edges, usually a condition. For
+	// upstream_skipped it is a skipped predecessor, and for parent_failure the first predecessor in declaration order that failed or was stopped. For
+	// superseded it is the node whose early decision superseded this node. For other kinds it is NoRef.
 	Node Ref
 	Edge int32 // the in-edge from Node, or -1
 	Port int   // for null_propagation, the port; otherwise -1
@@ -341,7 +343,7 @@ func (s *Locked) SkipOf(r Ref) Skip {
 	return x
 }
 
-// HandledFailures reports whether a failure was tolerated or handled.
+// HandledFailures reports whether at least one failure was tolerated or handled.
 func (s *Locked) HandledFailures() bool {
 	if s.tolerated > 0 {
 		return true
@@ -354,8 +356,8 @@ func (s *Locked) HandledFailures() bool {
 	return false
 }
 
-// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike originsOf, it follows only one edge
-// from each node, so a cascade of failures takes linear time.
+// KnownOrigins returns one known origin for each predecessor whose failure reached the node, without duplicates, in declaration order of the
+// in-edges. Unlike originsOf, it visits only the in-edges of this node, so a cascade of failures takes linear time.
 func (s *Locked) KnownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

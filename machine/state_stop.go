@@ -5,8 +5,8 @@ import (
 )
 
 // AbortNode aborts a node at once, even if the node is running. A later outcome of the node is stale. The parameter `kind` is a cause for which the
-// engine aborts nodes, such as CauseAbortAll. The error matches [ErrBadValue] if it is any other cause, and [ErrUnknownNode] if r is outside the
-// plan. It matches [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
+// engine aborts nodes, such as CauseAbortAll. The error matches [ErrBadValue] if `kind` is any other cause, and [ErrUnknownNode] if r is outside the
+// plan. It matches [ErrTransition] if the node is terminal or is the end node, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -15,11 +15,11 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 }
 
 // CancelNode cancels a node at once, even if the node is running. A later outcome of the node is stale. The error matches [ErrTransition] if the node
-// is terminal or the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
+// is terminal or is the end node, and [ErrUnknownNode] if r is outside the plan. It matches [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
-// AbortAll aborts at once every node that is not terminal, except cleanup nodes and the end node, which still run. Later outcomes of the aborted
-// nodes are stale.
+// AbortAll aborts at once every node that is not terminal. Cleanup nodes and the end node are not aborted, and still run. Later outcomes of the
+// aborted nodes are stale. If a Run drives the State, AbortAll does nothing.
 func (st *State) AbortAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -39,17 +39,18 @@ func (st *State) CancelAll() {
 	s.Stop(CauseCancelRun, NoRef, StopInstantly)
 }
 
-// Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator asks
-// running nodes to stop, see NextStop, and settles these nodes. Cleanup nodes and the end node still run. If the run was stopped before, it keeps the
-// cause of that stop. The error matches [ErrBadValue] for a cause that stops nothing. These causes are [CauseNone], [CauseEndFailed],
-// [CauseCompensationFailed], and a node's own failures such as [CauseStepError]. It matches [ErrDriven] if a Run drives the State.
+// Stop stops the run in two phases. Nodes that are not running are aborted or cancelled at once, depending on the cause. NextStop returns the running
+// attempts: the coordinator asks each of them to stop, and reports its end with Settle. Cleanup nodes and the end node still run. If the run was
+// stopped before, it keeps the cause of the first stop. The error matches [ErrBadValue] for a cause for which nothing can be stopped: [CauseNone],
+// [CauseEndFailed], [CauseCompensationFailed], or a node's own failure except [CauseStoreError]. It matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
-// StopNode is the two-phase form of AbortNode and CancelNode. The coordinator asks a running node to stop, see NextStop; any other node becomes
-// terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that [State.Stop] rejects, and [ErrUnknownNode] if
-// r is outside the plan. It matches [ErrTransition] if the node is terminal or the end node, and [ErrDriven] if a Run drives the State.
+// StopNode is the two-phase form of AbortNode and CancelNode. If the node is running, the coordinator asks it to stop, see NextStop. Any other node
+// becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that [State.Stop] rejects, and
+// [ErrUnknownNode] if r is outside the plan. It matches [ErrTransition] if the node is terminal or is the end node, and [ErrDriven] if a Run drives
+// the State.
 func (st *State) StopNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, NoRef, StopAsking)
 }
@@ -74,7 +75,7 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return nil
 }
 
-// MayStop returns the error that StopNode would return, or nil. It changes nothing.
+// MayStop returns the error that StopNode would return, or nil if StopNode would stop the node. It changes nothing.
 func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	if err := s.known(r); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	return nil
 }
 
-// stopOne stops a node that is not terminal. It reports whether the node has ended. If so, the caller visits the node's out-edges.
+// stopOne stops a node that is not terminal. It reports whether the node is terminal now. If so, the caller visits the node's out-edges.
 func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (ended bool) {
 	if statusOf(s.words[r]) == Running && manner != StopInstantly {
 		s.stopRunning(r, kind, origin, manner)
@@ -99,7 +100,7 @@ func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (
 	return true
 }
 
-// NextStop returns a running attempt that the coordinator must ask to stop. It returns each such attempt once.
+// NextStop returns a running attempt that the coordinator must ask to stop, or false if there is none. It returns each attempt once.
 func (st *State) NextStop() (Token, bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -131,8 +132,8 @@ const (
 	StopDraining                    // running nodes may finish
 )
 
-// Stop stops all nodes except cleanup nodes and the end node. After Close, it also stops these nodes. It sets all statuses before it visits an edge.
-// Otherwise a stopped node could count as a victim of another stopped node.
+// Stop stops all nodes except cleanup nodes and the end node. After Close, it also stops these nodes. It sets the statuses of all nodes before it
+// visits the first edge. Otherwise a node could become a victim of another stopped node, instead of being stopped itself.
 func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
@@ -161,7 +162,7 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop. With StopDraining it lets the node finish its attempt, which is not retried.
+// stopRunning asks a running node to stop. Under StopDraining, it instead lets the node finish its attempt, but forbids a retry.
 func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
 	switch w := s.words[r]; {
 	case manner != StopDraining || w&WordAdmitting != 0: // a node whose inputs are still being judged has not started
@@ -209,7 +210,7 @@ func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&WordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is checking the node, and its verdict will have no effect
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is checking the node, and the verdict will have no effect
 			x := s.ownAftermath()
 			x.unchecked = append(x.unchecked, r)
 		}

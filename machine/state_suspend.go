@@ -6,11 +6,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot meanwhile. When the signal
-// arrives, call Resume for a step, or Settle for a gate.
+// Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. While the node waits, it holds no slot. When the
+// signal arrives, call Resume for a step, or Settle for a gate.
 //
-// The error matches [ErrStale] if the token is not current. It matches [ErrTransition] if the node is the end node or was asked to stop: such a node
-// cannot wait.
+// The error matches [ErrStale] if the token is not current. It matches [ErrTransition] if the node is the end node or was asked to stop, because
+// these nodes cannot wait.
 func (st *State) Suspend(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Locked) Suspend(t Token) error {
 	return nil
 }
 
-// fallAsleep counts a newly suspended node.
+// fallAsleep counts a node that has just been suspended. It begins a hold of fresh nodes if the run has the option Setup.Holds.
 func (s *Locked) fallAsleep() {
 	s.asleep++
 	// A run that hurries begins no hold: only cleanup nodes and the end node can still start, and they must run.
@@ -50,7 +50,7 @@ func (s *Locked) fallAsleep() {
 	}
 }
 
-// noteAgain records a queued node that has started before, because the next hold of fresh nodes must not keep it from starting.
+// noteAgain records a queued node that has started before. A later hold of fresh nodes must not keep this node from starting.
 func (s *Locked) noteAgain(r Ref) {
 	x := s.hasAside()
 	if len(x.again) > len(s.words) {
@@ -66,8 +66,8 @@ func (s *Locked) hasAside() *setAside {
 	return s.aside
 }
 
-// holdBack begins a hold of nodes that have not started before. It sets all of them aside at once, not one by one, since a run may begin
-// as many holds as it has nodes.
+// holdBack begins a hold of fresh nodes, which are nodes that have not started before. It sets all fresh nodes aside at once instead of one by one,
+// since a run may begin as many holds as it has nodes.
 func (s *Locked) holdBack() {
 	if s.hold != holdNothing {
 		return
@@ -90,7 +90,7 @@ func (s *Locked) holdBack() {
 	})
 }
 
-// Sleep marks a running composite that can only wait. A stop treats the composite as running, so that its inner nodes are stopped first.
+// Sleep marks a running composite whose nested run can only wait. A stop treats the composite as running, so that its inner nodes are stopped first.
 func (s *Locked) Sleep(r Ref) {
 	was := s.words[r]
 	s.Doze(r)
@@ -111,8 +111,8 @@ func (s *Locked) Doze(r Ref) {
 	}
 }
 
-// Rouse lets a composite continue, as a new attempt of the State. An expanded node continues in the same attempt, whose
-// start a store has recorded.
+// Rouse lets a composite continue, as a new attempt of the State. But an expanded node continues in the same attempt, because a store may have
+// recorded the start of this attempt.
 func (s *Locked) Rouse(r Ref) {
 	if s.IsExpanded(r) {
 		s.words[r]--
@@ -148,11 +148,11 @@ type hold uint8
 
 const (
 	holdNothing hold = iota
-	holdFresh        // nodes that have never started, because some node is suspended
-	holdAll          // all nodes, because the run is being left
+	holdFresh        // nodes that have never started, because some node is suspended or is being undone
+	holdAll          // all nodes that wait for a slot, because the run is being left
 )
 
-// passOver takes the best ready nodes out of the queue, up to the first node that the hold lets start.
+// passOver takes ready nodes out of the queue, the best first, until it finds a node that may start.
 func (s *Locked) passOver() {
 	x := s.hasAside()
 	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
@@ -171,7 +171,8 @@ func (s *Locked) passOver() {
 	}
 }
 
-// Leave keeps all nodes from starting, because the process leaves the run. The run can then continue elsewhere from its snapshot.
+// Leave keeps steps and mocks from starting, because the process leaves the run. Next still hands out checks, conditions and gates. Later the run can
+// continue from its snapshot, for example in another process.
 func (s *Locked) Leave() { s.hold = holdAll }
 
 // IsLeft reports whether the run is being left: Leave was called, and no Stay or stop followed.
@@ -185,7 +186,8 @@ func (s *Locked) Stay() {
 	}
 }
 
-// LiftFresh ends a hold of fresh nodes: they may start although some node is suspended. It reports whether there was such a hold.
+// LiftFresh ends a hold of fresh nodes, so that these nodes may start although some node is suspended. It reports whether it has ended such a hold.
+// While nodes are being undone, it does nothing.
 func (s *Locked) LiftFresh() bool {
 	if s.hold != holdFresh || s.undo != nil && s.undo.holds {
 		return false
@@ -194,8 +196,8 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether a hold keeps a ready node from starting. The result `all` is true if a hold of all nodes keeps the node from starting,
-// and `fresh` if a hold of fresh nodes does.
+// HeldBack reports whether a hold keeps a ready node from starting. The result `all` is true if this is a hold of all nodes, and `fresh` is true if
+// it is a hold of fresh nodes.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)
@@ -205,10 +207,10 @@ func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 // Sleepers returns the number of suspended nodes.
 func (s *Locked) Sleepers() int { return int(s.asleep) }
 
-// OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
+// OnlySleeps reports whether some node is suspended, and no node runs, backs off or is being checked.
 func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 
-// The method `lift` ends the hold. It does not end a hold of fresh nodes while nodes are being undone.
+// The method `lift` ends the hold. While nodes are being undone, a hold of fresh nodes remains.
 func (s *Locked) lift() {
 	s.hold = holdNothing
 	if s.undo != nil && s.undo.holds {
@@ -238,7 +240,7 @@ func (s *Locked) lift() {
 	}
 }
 
-// Resume makes a suspended step ready again: the step is entered from its start, as a new attempt of the State.
+// Resume makes the node of a suspended step ready again. The step then runs from its start, as a new attempt of the State.
 func (st *State) Resume(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -251,7 +253,8 @@ func (st *State) Resume(t Token) error {
 	return s.Requeue(t, Suspended)
 }
 
-// settledFrom returns the status that a node must have when its outcome arrives: Running or, for a gate, Ready or Suspended. A gate never runs.
+// settledFrom returns the status that a node must have when its outcome is reported. A gate never runs, so it must be Ready or Suspended. Any other
+// node must be Running.
 func (s *Locked) settledFrom(r Ref) Status {
 	if s.known(r) == nil && s.net.facts[r].is(FlagGate) {
 		if status := statusOf(s.words[r]); status == Ready || status == Suspended {

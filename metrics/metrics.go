@@ -1,4 +1,4 @@
-// Package metrics counts runs and measures their durations, for Prometheus and for package expvar. It uses only the standard library.
+// Package metrics counts runs and measures their durations, for Prometheus and for package expvar. Besides kahn, it uses only the standard library.
 //
 //	var m metrics.Metrics
 //	http.Handle("/metrics", &m)  // in the text format of Prometheus
@@ -6,21 +6,21 @@
 //	runner := kahn.Runner{Options: m.Options()}
 //
 // The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or the name of a usage. The ids of runs and
-// nodes are never labels, since there would be too many values.
+// nodes are never labels, since such labels would have too many values.
 //
 //   - kahn_runs_active: runs in flight, by workflow
-//   - kahn_run_duration_seconds: durations of the lives of runs, by workflow and status. A life lasts from a start or a continuation until
-//     the run ends, suspends or is left
+//   - kahn_run_duration_seconds: durations of the lives of runs, by workflow and status. A life begins when the run is started or continued.
+//     It ends when the Result is ready: the run has ended, is suspended or was left
 //   - kahn_attempts_active: running attempts, by workflow and kind
-//   - kahn_attempt_queue_seconds: times from an attempt's readiness to its start, by workflow and kind
+//   - kahn_attempt_queue_seconds: times for which attempts were ready before they started, by workflow and kind
 //   - kahn_attempt_duration_seconds: durations of attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"
-//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, including nodes that never began
+//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status. Nodes that ended without a start count, too
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
 //   - kahn_compensation_duration_seconds: durations of compensations, from the first attempt to the end, by workflow, kind of the node,
-//     and status: "done" or "failed". Attempts to compensate count in no other metric
+//     and status: "done" or "failed". No other metric counts the attempts of a compensation
 //   - kahn_usage_total: the amounts that steps reported with Step.Use, by workflow, kind and the name given to Use
 //
-// Nodes in composites count, too, and a composite itself counts as one attempt. Module otel exports the same metrics to OpenTelemetry, with
+// The nodes inside a composite count, and so does the composite itself. Module otel exports the same metrics to OpenTelemetry, and also exports
 // traces.
 package metrics
 
@@ -54,7 +54,7 @@ type node struct {
 	queued, started time.Time // queued is zero if the node is not queued; started is zero if no attempt is running
 }
 
-// Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
+// Options returns the options that make a run count in m. Pass them to a single run, or to a [kahn.Runner] for all of its runs.
 func (m *Metrics) Options() []kahn.Option {
 	return []kahn.Option{kahn.PerRun(func() []kahn.Option {
 		x := &run{m: m, nodes: map[string]*node{}}
@@ -62,7 +62,7 @@ func (m *Metrics) Options() []kahn.Option {
 	})}
 }
 
-// The method `around` counts a run as active.
+// The method `around` counts a run as active until its Result is ready. Then it records the duration.
 func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	m := x.m
 	m.mu.Lock()
@@ -72,7 +72,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	return nil, func(res *kahn.Result) { // called after all events were delivered
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, n := range x.nodes { // the steps of these nodes were abandoned, since they ignored the end of their contexts
+		for _, n := range x.nodes { // if an attempt of the node is still running, it was abandoned, since it ignored the end of its context
 			m.stop(x, n)
 		}
 		x.plan = nil
@@ -150,7 +150,7 @@ func (x *run) event(e event.Event) {
 	}
 }
 
-// The map `statuses` contains the status of a node by the type of the event that ends the node.
+// The map `statuses` maps the type of an event that ends a node to the status of the node.
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,

@@ -28,7 +28,7 @@ const (
 	usageTotal
 )
 
-// families describes the metrics. Each has the label workflow.
+// families describes the metrics. All metrics have the label workflow.
 var families = [...]struct {
 	name, help, typ string
 	kind            bool   // whether the series has the label kind
@@ -63,7 +63,7 @@ type series struct {
 	buckets [len(bounds)]uint64 // by bound: the number of durations up to this bound and above the previous bound
 }
 
-// The method `of` returns a series, and creates it if there is none. The caller holds m.mu.
+// The method `of` returns the series with the given labels. If there is none, it creates the series. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]
@@ -107,7 +107,7 @@ func (m *Metrics) all() []labelled {
 	return list
 }
 
-// The method `labels` returns the labels of a series in braces, followed by the further labels `more`.
+// The method `labels` returns the labels of a series, followed by the labels `more`, in braces.
 func (k key) labels(more ...string) string {
 	list := []string{label("workflow", k.workflow)}
 	if families[k.family].kind {
@@ -153,8 +153,8 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// String returns the metrics as a JSON object, for package expvar. The object contains the count and the sum of each histogram, and the number of
-// each other series.
+// String returns the metrics as a JSON object, for package expvar. For a histogram, the object contains its count and its sum; for any other series
+// it contains the number.
 func (m *Metrics) String() string {
 	object := map[string]any{}
 	for _, s := range m.all() {

@@ -1,10 +1,11 @@
-// Command distributed runs a graph of 300 nodes on Temporal. It starts a development server and three worker processes, kills one worker in the
-// middle, and compares the Result with the Result of kahn.Execute. The nodes have two kinds, and each kind has its own task queue.
+// Command distributed runs a graph of 300 nodes on Temporal. It starts a development server and three worker processes, kills one worker during the
+// run, and compares the Result with the Result of kahn.Execute. The nodes have two kinds, and each kind has its own task queue.
 //
 //	go run ./examples/distributed
 //
-// The program builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a running Temporal service instead. With -page
-// localhost:8080 it serves the inspector's page, which shows the run, until the program is interrupted.
+// The program builds cmd/temporal-dev, which takes minutes the first time. With -service and an address, the program uses a running Temporal service
+// instead. With -page localhost:8080 it also serves the inspector's page, which shows the run. After the run, it serves the page until it is
+// interrupted.
 package main
 
 import (
@@ -33,7 +34,7 @@ import (
 
 const (
 	taskQueue = "distributed"
-	oddQueue  = "distributed-odd" // the task queue of the nodes of the kind "odd"
+	oddQueue  = "distributed-odd" // the task queue for nodes of the kind "odd"
 	deep      = 20
 	wide      = 15
 	workers   = 3
@@ -100,7 +101,7 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	return nil
 }
 
-// The page answers gates of runs on Temporal, and stops such runs, through this interface.
+// Through this interface, the page answers the gates of runs on Temporal, and stops these runs.
 var _ inspector.Controller = temporal.Store{}
 
 // show serves the page of the inspector.
@@ -122,7 +123,7 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	return s, nil
 }
 
-// layers returns the graph. Each node adds its own number to the outputs of two nodes of the previous layer.
+// layers returns the plan of the graph. Each node adds its own number to the outputs of two nodes of the previous layer.
 func layers() (*kahn.Plan, error) {
 	g := &kahn.Graph{Name: "layers"}
 	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }
@@ -138,7 +139,7 @@ func layers() (*kahn.Plan, error) {
 	return g.Compile()
 }
 
-// step is the step function of the workers, and of kahn.Execute.
+// step is the step function, both in the workers and in kahn.Execute.
 func step(ctx context.Context, s *kahn.Step) (any, error) {
 	sum := 0
 	for _, v := range s.Params() {
@@ -201,7 +202,7 @@ func startWorkers(ctx context.Context, address, namespace string) (started []*ex
 	stop = func() {
 		for _, w := range started {
 			_ = w.Process.Kill()
-			_ = w.Wait() // an error only says that the process was killed
+			_ = w.Wait() // returns an error, since the process was killed
 		}
 	}
 	for range workers {
@@ -216,7 +217,7 @@ func startWorkers(ctx context.Context, address, namespace string) (started []*ex
 	return started, stop, nil
 }
 
-// perform starts the run, kills a worker in the middle, and compares the Result with the Result of kahn.Execute.
+// perform starts the run, kills a worker before the run ends, and compares the Result with the Result of kahn.Execute.
 func perform(ctx context.Context, c client.Client, plan *kahn.Plan, victim *exec.Cmd) error {
 	began := time.Now()
 	of := temporal.Workflow{ID: fmt.Sprintf("distributed-%d", began.UnixNano()), TaskQueue: taskQueue, Plan: plan}

@@ -56,11 +56,11 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// stop kills the server and removes the folder with its binary. The server keeps its data only in memory.
+// stop kills the server and removes the folder with the server's binary. No other file remains, since the server keeps its data in memory.
 func (s *server) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait() // an error only says that the server was killed
+		_ = s.cmd.Wait() // returns an error, since the server was killed
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
 		log.Print(err)

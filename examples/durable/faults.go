@@ -17,8 +17,8 @@ import (
 // manyOrders describes the orders that the processes over PostgreSQL perform.
 var manyOrders = work{orders: 100, pause: 20 * time.Millisecond, options: []kahn.Option{kahn.Lease("", time.Second)}}
 
-// runPostgres lets processes perform orders in a new schema, which it removes afterwards. It stops one process for longer than its leases
-// last, and kills another.
+// runPostgres starts processes that perform orders in a new schema, and removes the schema afterwards. It stops one process until the leases of
+// this process have run out, and kills another process.
 func runPostgres(to io.Writer, url string, workers int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), workerTime)
 	defer cancel()
@@ -52,7 +52,7 @@ func runPostgres(to io.Writer, url string, workers int) (err error) {
 	return judgeAudit(ctx, c.out, db, p.schema)
 }
 
-// share lets processes perform the orders, stops one process and kills another, and returns how many orders these two had in flight.
+// share starts the processes that perform the orders. It stops one process, kills another, and returns how many orders these two had in flight.
 func (c *crew) share(db database, workers int) (inFlight int, err error) {
 	for i := range workers {
 		if err := c.begin(performerName(i + 1)); err != nil {
@@ -88,7 +88,7 @@ func (c *crew) share(db database, workers int) (inFlight int, err error) {
 	return ofStopped + ofKilled, c.wait()
 }
 
-// The method `stop` stops a process while it has orders in flight, and returns the number of these orders.
+// The method `stop` stops a process at a moment when the process has orders in flight. It returns the number of these orders.
 func (c *crew) stop(db database, name string) (orders int, err error) {
 	process := c.processes[name].Process
 	for {

@@ -1,8 +1,8 @@
-// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate. The
-// first process kills itself with SIGKILL. At that time it ships one order, has just been paid for another order, and waits for the approval of
-// a third. The second process opens the file and continues. The program prints which steps were called again: only the steps that were running
-// when the process was killed. Each payment was made once, because a payment and its number are stored in one transaction, and a repeated payment
-// step finds the number.
+// Durable is a service whose process is killed. The service performs orders, which it stores in a file: each order is a run with a payment and a
+// gate. The first process kills itself with SIGKILL. At this moment one order is being shipped, another order has just been paid, and a third order
+// waits for its approval. The second process opens the file and continues the orders. The program prints which steps were called again: only the
+// steps that were running when the first process was killed. Each payment was made only once: a payment and its number are stored in one
+// transaction, and a repeated payment step finds the stored number.
 //
 //	go run ./examples/durable
 //
@@ -18,8 +18,8 @@
 //	paid: 4 orders, each once
 //	As it should be: all orders have ended, and what was repeated had not been stored as ended.
 //
-// With -workers 3 several processes share the file: one performs thirty orders, and the others approve and cancel them through the file.
-// The performer is killed in the middle, and another one continues.
+// With -workers 3, three processes share the file: one process performs thirty orders, and the two others approve or cancel them through the file.
+// The program kills the performer before all orders have ended, and starts another performer, which continues the orders.
 //
 //	$ go run ./examples/durable -workers 3
 //	3 processes share a file of SQLite: one performs 30 orders, the others approve and cancel them.
@@ -28,9 +28,9 @@
 //	As it should be: the counts add up.
 //
 // With -postgres and the URL of a database, three processes perform a hundred orders over PostgreSQL; -workers sets another number of processes. The
-// program creates a schema for them, and removes it afterwards. One process is stopped for longer than its leases last, and one is killed. With
-// -postgres local the program starts a server of its own. The last line but one of the output compares the stored nodes with the server's record of
-// all writes.
+// program creates a schema for the orders, and removes the schema afterwards. It stops one process until the leases of this process have run out,
+// and kills another process. With -postgres local the program starts a server of its own. The line before the last line of the output compares the
+// stored nodes with the server's record of all writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
@@ -55,7 +55,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment variables that the program sets for the processes it starts: where the ledger is, and the number or the name of the process.
+// The program sets these environment variables for each process that it starts. They contain the place of the ledger, and the number or the name of
+// the process.
 const (
 	dirVariable    = "KAHN_DURABLE_DIR"
 	urlVariable    = "KAHN_DURABLE_URL"
@@ -63,7 +64,7 @@ const (
 	lifeVariable   = "KAHN_DURABLE_LIFE"
 )
 
-// place says where a ledger is: in a folder, or in a schema of a database of PostgreSQL.
+// place says where a ledger is: in a folder, or in a schema of a PostgreSQL database.
 type place struct{ dir, url, schema string }
 
 func (p place) open(ctx context.Context) (ledger, error) {
@@ -152,7 +153,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// onServer calls f with the URL of a database. If the argument url is the constant `local`, onServer first starts a server.
+// onServer calls f with the URL of a database. If the parameter url has the value of the constant `local`, onServer first starts a server.
 func onServer(url string, f func(url string) error) error {
 	if url != local {
 		return f(url)

@@ -22,7 +22,8 @@ func openDatabase(ctx context.Context, p place) (d database, err error) {
 	// Without this timeout, a process that is stopped in the middle of a payment would keep its transaction open, and block the process that takes
 	// over the order.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s"
-	// All orders of a performer may pay at the same moment. Commits and renewals of leases need further connections.
+	// A performer may make payments for all its runs at the same moment. Each payment needs a connection. Commits and renewals of leases need
+	// further connections.
 	config.MaxConns = workerRuns + 4
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

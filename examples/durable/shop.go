@@ -19,11 +19,11 @@ import (
 type ledger interface {
 	store.Inbox
 	store.QueueStore
-	// The method `note` records that a process calls a step of a run. If the step is "", it records that the process has lost the run to another
-	// process.
+	// The method `note` records that a process calls a step of a run. If the parameter `step` is "", `note` records that the process has lost the run to
+	// another process.
 	note(ctx context.Context, life, run, step string) error
-	// pay makes the payment for the run of a step and stores the number of the payment, in one transaction. If the run has paid before, pay only
-	// returns the number.
+	// pay makes the payment for the run of a step, and stores the number of the payment in the same transaction. If the run already has a payment,
+	// pay returns the number of this payment.
 	pay(ctx context.Context, step *kahn.Step) (int64, error)
 	// column returns the first column of the rows that a query returns.
 	column(ctx context.Context, query string) ([]string, error)
@@ -49,13 +49,13 @@ type doom struct {
 	out io.Writer
 }
 
-// await reports one event to the WaitGroup. It never returns, so that the calling step is running when the process is killed.
+// await reports one event to the WaitGroup. It never returns, so the step that calls it is still running when the process is killed.
 func (d *doom) await() {
 	d.Done()
 	select {}
 }
 
-// The method `strike` waits for all events, and kills the process without warning, as a fault of the machine would.
+// The method `strike` waits for all events. Then it kills the process without warning, like a fault of the machine.
 func (d *doom) strike() error {
 	d.Wait()
 	fmt.Fprintln(d.out, "process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago")
@@ -114,7 +114,7 @@ func (s *shop) ship(_ context.Context, step *kahn.Step) (any, error) {
 	return "shipped", nil
 }
 
-// unfinished returns the ids of the orders that have not ended, sorted.
+// unfinished returns the sorted ids of the orders that have not ended.
 func unfinished(ctx context.Context, db ledger) (ids []string, err error) {
 	page, err := db.List(ctx, store.Query{Filter: store.Filter{Prefix: "order-", Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}}})
 	for _, r := range page.Runs {
@@ -124,7 +124,7 @@ func unfinished(ctx context.Context, db ledger) (ids []string, err error) {
 	return ids, err
 }
 
-// serve runs one process: it performs the orders that have not ended, or all orders if there are none yet.
+// serve runs one process. It continues the orders that have not ended. If the ledger has no such orders, serve starts all orders.
 func serve(ctx context.Context, out io.Writer, p place, life string) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 	runs := map[string]*kahn.Run{}
 	for _, id := range open {
 		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(db)}
-		// The first process approves all orders but order-3. The second process approves order-3, and finds the other approvals in the ledger.
+		// The first process approves all orders except order-3. The second process approves order-3, and finds the other approvals in the ledger.
 		if (id == "order-3") == (s.doom == nil) {
 			opts = append(opts, kahn.EarlySignals(map[string]any{"approve": true}))
 		}
@@ -179,10 +179,11 @@ func (s *shop) perish(runs map[string]*kahn.Run) error {
 	return s.doom.strike()
 }
 
-// repeatedSteps is the query for the steps that were called more than once.
+// repeatedSteps is a query. It returns the steps that were called more than once.
 const repeatedSteps = "SELECT run || ' ' || step FROM calls WHERE step <> '' GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
 
-// judge prints which steps were repeated and which were not, and compares both with the expectation.
+// judge prints the repeated steps, and how many steps were not repeated. It returns an error if the steps, the payments or the orders are not as
+// expected.
 func judge(ctx context.Context, out io.Writer, p place) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {

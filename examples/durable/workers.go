@@ -19,7 +19,7 @@ import (
 
 // Settings of several processes that share one ledger.
 const (
-	workerRuns  = 4           // how many runs a performer performs at once
+	workerRuns  = 4           // a performer performs at most this many runs at once
 	workerTime  = time.Minute // a process that takes longer fails
 	workerPause = 5 * time.Millisecond
 	performer   = "performer" // the prefix of the names of processes that perform orders
@@ -43,10 +43,11 @@ func deskName(i, desks int) string { return fmt.Sprintf("%s-%d/%d", desk, i, des
 
 func workerOrder(i int) string { return fmt.Sprintf("order-%02d", i) }
 
-// isCancelled reports whether a desk cancels an order. A desk approves all other orders.
+// isCancelled reports whether the desk of order i cancels the order. If not, the desk approves it.
 func isCancelled(i int) bool { return i%5 == 0 }
 
-// serveWorker runs one of several processes over one ledger. The name of the process says what it does.
+// serveWorker runs one of several processes that share a ledger. The name of the process determines whether the process
+// performs orders or decides about them.
 func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err 
 	return decide(ctx, db, w, name)
 }
 
-// The function `perform` performs orders until all have ended.
+// The function `perform` performs orders until all orders in the ledger have ended.
 func perform(ctx context.Context, out io.Writer, db ledger, w work, name string) error {
 	s := &shop{ledger: db, life: name, pause: w.pause}
 	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Lease(name, 0))}
@@ -90,7 +91,7 @@ func perform(ctx context.Context, out io.Writer, db ledger, w work, name string)
 	return err
 }
 
-// awaitEnds waits until the given number of orders have ended, and counts the orders by status.
+// awaitEnds waits until at least the given number of orders have ended. It returns how many orders have each status.
 func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunStatus]int, err error) {
 	ended := 0
 	for {
@@ -118,7 +119,7 @@ func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunSta
 	}
 }
 
-// decide posts a decision about each order of a desk, whether or not a process performs the order at that moment.
+// decide posts a decision about each order of one desk. It does not matter whether a process performs the order at that moment.
 func decide(ctx context.Context, db ledger, w work, name string) error {
 	own, desks, _ := strings.Cut(strings.TrimPrefix(name, desk+"-"), "/")
 	number, err1 := strconv.Atoi(own)
@@ -145,7 +146,7 @@ func decide(ctx context.Context, db ledger, w work, name string) error {
 	return nil
 }
 
-// shared is a writer for several goroutines, each of which copies the output of one process.
+// shared is a writer that several goroutines share. Each goroutine copies the output of one process.
 type shared struct {
 	mu sync.Mutex
 	to io.Writer
@@ -162,7 +163,7 @@ type crew struct {
 	ctx       context.Context
 	place     place
 	out       io.Writer
-	processes map[string]*exec.Cmd // by name: the processes that have not ended
+	processes map[string]*exec.Cmd // the processes that were neither killed nor awaited, by name
 }
 
 func newCrew(ctx context.Context, p place, to io.Writer) *crew {
@@ -215,7 +216,8 @@ func (c *crew) end() (err error) {
 	return err
 }
 
-// runWorkers starts the processes over one file, kills the performer in the middle, and checks the orders when all have ended.
+// runWorkers starts processes that share one file. When a third of the orders have ended, it kills the performer and starts another one. When all
+// processes have ended, it checks the orders.
 func runWorkers(to io.Writer, processes int) (err error) {
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {
@@ -260,7 +262,7 @@ func runWorkers(to io.Writer, processes int) (err error) {
 	return judgeWorkers(ctx, c.out, db, fewOrders, workerRuns)
 }
 
-// createOrders creates the runs, before any process performs them.
+// createOrders creates the run of each order. At this time no process performs the runs.
 func createOrders(ctx context.Context, db ledger, w work) error {
 	s := &shop{ledger: db}
 	for i := range w.orders {
@@ -275,8 +277,9 @@ func createOrders(ctx context.Context, db ledger, w work) error {
 	return nil
 }
 
-// judgeWorkers compares the orders in the ledger with the expectation, once the processes are gone. The processes that were killed or stopped had at
-// most `inFlight` orders in flight. On a busy machine a process may also lose orders because its leases run out.
+// judgeWorkers is called when all processes have ended. It compares the orders in the ledger with the expectation. The killed and stopped processes
+// had at most `inFlight` orders in flight, so at most this many steps were called again. On a busy machine a process may also lose orders because its
+// leases run out. Then one more step may have been called again for each lost order.
 func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, inFlight int) error {
 	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {

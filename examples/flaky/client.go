@@ -18,14 +18,15 @@ import (
 // request is the Config of a node that calls the server.
 type request struct {
 	method, path string
-	dead         bool // send it to a port without a server
+	dead         bool // whether the request goes to a port on which no server listens
 }
 
-// client provides the steps of both graphs. Its code decides which HTTP answers may be retried; the nodes' policies decide how often and when.
+// client provides the steps that call the server. Its code decides after which responses a step may be retried. The retry policies of the nodes
+// decide how often and when kahn retries the step.
 type client struct {
 	http      *http.Client
 	url, dead string
-	left      sync.WaitGroup // requests that outlive the attempt's context
+	left      sync.WaitGroup // counts the requests that may outlive their attempts
 }
 
 func newClient(url, dead string) *client {
@@ -34,7 +35,7 @@ func newClient(url, dead string) *client {
 
 func (c *client) steps() kahn.Mux { return kahn.Mux{"http": c.call, "legacy": c.callLegacy} }
 
-// call is the step of nearly every node. It sends one request, which ends when the attempt's context ends.
+// call is the step of nearly every node. It sends one request, which ends at the latest when the attempt's context ends.
 func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
 	req := s.Config().(request)
 	text := fmt.Sprintf("attempt %d: %s %s", s.Attempt(), req.method, req.path)
@@ -45,7 +46,7 @@ func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
 	return c.send(ctx, req, s.IdempotencyKey())
 }
 
-// callLegacy behaves like a library without a context parameter: the request continues after the end of the attempt.
+// callLegacy behaves like a library without a context parameter: its request continues after the end of the attempt.
 func (c *client) callLegacy(_ context.Context, s *kahn.Step) (any, error) {
 	c.left.Add(1)
 	defer c.left.Done()
@@ -78,7 +79,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// The function `refusal` returns nil for a success. Otherwise it returns an error from which kahn knows whether and when to try again.
+// The function `refusal` returns nil for a success. Otherwise it returns an error that tells kahn whether and when to retry.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {
@@ -92,7 +93,8 @@ func refusal(resp *http.Response) error {
 	return err
 }
 
-// retryAfter reads the header Retry-After, which is a number of seconds or a date. Without the header the retry policy decides.
+// retryAfter returns the delay from the header Retry-After, which contains a number of seconds or a date. Without this header retryAfter returns 0,
+// and the retry policy decides.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {

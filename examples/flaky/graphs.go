@@ -15,14 +15,14 @@ const ms = time.Millisecond
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
-	stallTimeout   = 300 * ms // the timeout of an attempt that the server lets hang
+	stallTimeout   = 300 * ms // the timeout of each attempt at the nodes "stock" and "legacy"
 	overallTimeout = 400 * ms // the OverallTimeout of the node "reviews": the first delay fits into it, but both delays together do not
 	cancelGrace    = 400 * ms
 	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
 
-// policy is the retry policy of every node without a policy of its own. A real program should keep the default, which has jitter. Jitter is
-// off here, so that the delays are the same in every log.
+// policy is the retry policy of every node without a policy of its own. A real program should keep the default jitter. Here jitter
+// is off, so that every log shows the same delays.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
 // Values that replace missing answers of the server.
@@ -31,14 +31,14 @@ const (
 	starsByDefault = "3 stars for everything"
 )
 
-// parts are the nodes that the page is made of, in the order in which they run.
+// parts contains the ids of the nodes that deliver the parts of the page, in the order in which these nodes run.
 var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "stars", "legacy"}
 
-// pageGraph is the graph of the first run, which puts a page together from answers of the server. The label of a node describes the
+// pageGraph returns the graph of the first run. This run builds a page from answers of the server. The label of a node describes the
 // rule that the node shows.
 //
-// The nodes could all run at the same time. Each node follows the previous node, however the previous node ended, so that the lines of a
-// node are together in the log.
+// Most nodes could run at the same time. But each node waits until the previous node has ended, with or without success, so that the log
+// shows all lines of a node together.
 func pageGraph() *kahn.Graph {
 	get := func(path string) request { return request{method: "GET", path: path} }
 	then := func(from string) []kahn.Edge { return []kahn.Edge{{From: from, On: kahn.OnAlways}} }
@@ -80,8 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits until all parts have ended. Then "page" runs with the available parts. kahn.Handles makes the failures of the parts count as
-		// handled; with AllDone alone the node would only observe the failures.
+		// With AllDone, the node "page" waits until all parts have ended, and then runs with the available parts. With kahn.Handles, the node handles
+		// the failures of the other parts. Without kahn.Handles, the node would only observe these failures.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",
@@ -89,7 +89,7 @@ func pageGraph() *kahn.Graph {
 	)
 }
 
-// The function `stars` is the step of the node "stars". It runs whether or not the node "ratings" delivers a value.
+// The function `stars` is the step of the node "stars". It runs whether or not the node "ratings" has an output.
 func stars(_ context.Context, s *kahn.Step) (any, error) {
 	if ratings, ok := s.Upstream("ratings"); ok {
 		return ratings, nil
@@ -113,7 +113,7 @@ func page(_ context.Context, s *kahn.Step) (any, error) {
 	return text, nil
 }
 
-// exportGraph is the graph of the second run, which takes longer than its timeout.
+// exportGraph returns the graph of the second run. This run takes longer than its timeout allows.
 func exportGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "export", Defaults: kahn.Defaults{Retry: policy}}
 	return g.Add(

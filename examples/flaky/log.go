@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// logTo returns a sink that writes a line for every event worth logging. It needs no lock, since kahn calls a sink with one event at a time, and
-// Execute returns only after the last event.
+// logTo returns a sink that writes a line for every event worth logging. The sink needs no lock: kahn calls it with one event at a time,
+// and Execute returns after the sink has seen the last event.
 func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	nodes := map[string]kahn.Node{}
 	for _, n := range g.Nodes() {
@@ -31,7 +31,7 @@ func logTo(w io.Writer, g *kahn.Graph) func(kahn.Event) {
 	}
 }
 
-// describe renders an event. n is the node of the event, if it has one. The result is "" for an event that is not worth a line.
+// describe returns the text for an event, or "" if the event is not worth a line. n is the node of the event, if the event has one.
 func describe(e kahn.Event, n kahn.Node) string {
 	if e.Type == event.NodeStarted && e.Attempt == 1 {
 		return "# " + n.Label // the steps log their attempts themselves
@@ -59,7 +59,7 @@ func describe(e kahn.Event, n kahn.Node) string {
 			text = fmt.Sprintf("failed, no retry (%v), attempt %d of %d",
 				p.Cause, e.Attempt, cmp.Or(n.Retry.MaxAttempts, policy.MaxAttempts))
 		}
-		if err := errors.Unwrap(p.Err); err != nil { // the step's error, without kahn's words around it
+		if err := errors.Unwrap(p.Err); err != nil { // the step's error, without the text that kahn has added
 			text += fmt.Sprintf(": %v", err)
 		}
 		return text

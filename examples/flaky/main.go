@@ -1,11 +1,11 @@
-// Flaky runs a graph of HTTP calls against a server that fails, stalls and turns clients away. It is an example of the rules of kahn
-// for retries and timeouts: every node shows one of these rules, in the log and in the table at the end.
+// Flaky runs two graphs of HTTP calls against a server that fails, stalls and rejects requests. It is an example of kahn's rules for
+// retries and timeouts: the nodes show these rules, in the log and in the table at the end.
 //
 //	go run ./examples/flaky
 //
-// The program needs no setup, and nothing leaves the machine: the program starts the server itself, and is done in less than four seconds. It
-// checks its own promises (statuses, attempts, delays and the requests that the server has received), and exits with 0 if all were kept, else
-// with 1 and a list of the broken ones. It takes no arguments.
+// The program needs no setup and no other machine: it starts the server itself, and ends in less than four seconds. It checks its own promises about
+// statuses, attempts, delays and the requests that the server has received. If all promises were kept, it exits with 0. Otherwise it prints the
+// broken promises, and exits with 1. It takes no arguments.
 //
 //	$ go run ./examples/flaky
 //	  0.000 s  run      page started, 10 nodes
@@ -107,20 +107,20 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// The function `run` runs the graphs against the shop and returns the broken promises.
+// The function `run` runs both graphs against a new shop. The returned error contains the broken promises.
 func run(stdout io.Writer) error {
 	s := newShop()
 	return visit(stdout, s, s)
 }
 
-// runReport is the result of a run with its events.
+// runReport contains the result, the error and the events of a run.
 type runReport struct {
 	result *kahn.Result
 	err    error
 	events []kahn.Event
 }
 
-// visit executes both graphs against a server that serves h, and checks their results and the requests that the shop has received.
+// visit executes both graphs against a server that serves h. It checks the results of the runs, and the requests that the shop has received.
 func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	dead, err := deadURL()
 	if err != nil {
@@ -160,10 +160,10 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	return errors.Join(promises.broken...)
 }
 
-// execute runs a graph. It returns an error only if the run could not begin. The error of a run that has ended is in the report.
+// execute runs a graph. It returns an error if the run could not begin. If the run begins and fails, the report contains its error.
 func execute(stdout io.Writer, g *kahn.Graph, c *client, opts ...kahn.Option) (*runReport, error) {
 	r := &runReport{}
-	// Every sink has a goroutine of its own, so the recorded events do not depend on how fast the log can be written.
+	// Each sink has its own goroutine, so a slow writer of the log does not delay the recording of the events.
 	record := func(e kahn.Event) { r.events = append(r.events, e) }
 	opts = append(opts, kahn.OnEvent(logTo(stdout, g)), kahn.OnEvent(record))
 	r.result, r.err = kahn.Execute(context.Background(), g, c.steps().Step, opts...)

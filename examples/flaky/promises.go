@@ -18,7 +18,7 @@ type checks struct {
 	broken []error
 }
 
-// The method `that` records whether a promise is kept. If ok is false, the message describes the actual state.
+// The method `that` counts a promise. If ok is false, the promise is broken, and the message describes the actual state.
 func (c *checks) that(ok bool, format string, args ...any) bool {
 	c.made++
 	if !ok {
@@ -33,8 +33,8 @@ type promise struct {
 	status   kahn.Status
 	attempts int
 	cause    kahn.CauseKind
-	delays   []time.Duration // before each attempt but the first
-	timeouts int             // attempts that timed out
+	delays   []time.Duration // the delay before each attempt except the first
+	timeouts int             // how many attempts timed out
 }
 
 var pagePromises = []promise{
@@ -57,7 +57,7 @@ var exportPromises = []promise{
 	{node: "unlock", status: kahn.Completed, attempts: 1},
 }
 
-// requestPromises is the expected number of requests to each endpoint of the server.
+// requestPromises contains the expected number of requests to each endpoint of the server.
 var requestPromises = map[string]int{
 	"POST /orders": 3, "GET /stock": 2, "GET /prices": 2, "GET /coupon": 1, "GET /reviews": 2, "GET /ratings": 1,
 	"GET /legacy": 1, "POST /lock": 1, "GET /export": 1, "DELETE /lock": 1,
@@ -83,7 +83,7 @@ func (r *runReport) check(c *checks, promises []promise) {
 				delays, lastErr = append(delays, payload.Delay), payload.Err.Error()
 			case event.Timeout:
 				timeouts++
-			case event.LogRecord: // each attempt but the first logs the error of the previous attempt
+			case event.LogRecord: // each attempt except the first logs the error of the previous attempt
 				c.that(strings.Contains(payload.Message, lastErr), "%s: no %q in %q", p.node, lastErr, payload.Message)
 			}
 		}
@@ -112,7 +112,7 @@ func checkPage(c *checks, r *runReport) {
 	c.that(legacy.Abandoned && legacy.Output == nil, "legacy: %v, abandoned: %t", legacy.Output, legacy.Abandoned)
 }
 
-// checkExport checks how the second run ended.
+// checkExport checks the second run: the promises about its nodes, and how the run ended.
 func checkExport(c *checks, r *runReport) {
 	r.check(c, exportPromises)
 	c.that(r.result.Status == kahn.RunFailed && r.result.Cause.Kind == kahn.CauseRunTimeout,

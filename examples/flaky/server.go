@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// patience is the time in the Retry-After header of a 429. One second is the shortest time that the header can express.
+// patience is the time in the Retry-After header of a response with the status 429. One second is the shortest time that the header can express.
 const patience = time.Second
 
 // shop is the flaky server. Most endpoints have one fault each, and the shop counts the requests of its client.
 type shop struct {
-	free chan struct{} // closed to release requests that hang
+	free chan struct{} // closed to release the requests for /legacy, which hang until then
 
 	mu         sync.Mutex
 	requests   map[string]map[string]int // the number of requests, by endpoint and then by idempotency key
-	orders     map[string]int            // order number by idempotency key
-	duplicates int                       // requests for an order under a key that already had an order
-	limited    time.Time                 // when the 429 was sent
-	early      int                       // requests that came earlier than Retry-After allowed
+	orders     map[string]int            // the order numbers, by idempotency key
+	duplicates int                       // how many requests asked for an order under a key that already had an order
+	limited    time.Time                 // when the last 429 was sent
+	early      int                       // how many requests came earlier than Retry-After allowed
 	locked     bool
 }
 
@@ -74,7 +74,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The method `count` counts a request and returns how many requests the endpoint has had, under any key.
+// The method `count` counts a request and returns how many requests the endpoint has had, under all keys together.
 func (s *shop) count(endpoint, key string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *shop) count(endpoint, key string) (n int) {
 	return n
 }
 
-// The method `order` returns the number of the order with an idempotency key. If there is no such order, the method makes it.
+// The method `order` returns the number of the order under an idempotency key. If the key has no order yet, the method makes one.
 func (s *shop) order(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,8 @@ func (s *shop) order(key string) int {
 	return s.orders[key]
 }
 
-// admit reports whether a request is served. It refuses the first request. Later it refuses, and counts, each request that comes earlier than
-// Retry-After allowed.
+// admit reports whether the shop serves a request. It refuses the first request. After that, it refuses each request that comes earlier
+// than Retry-After allowed, and counts these requests.
 func (s *shop) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,11 +122,11 @@ func (s *shop) lock(locked bool) {
 	s.locked = locked
 }
 
-// release makes the server answer the requests for /legacy, which hang until then.
+// release makes the server answer the requests for /legacy. Until then, these requests hang.
 func (s *shop) release() { close(s.free) }
 
 // The method `account` checks the requests that the server has received. Each endpoint in requests must have been called requests[endpoint] times.
-// The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
+// All requests to an endpoint must have had the same idempotency key, and no request to another endpoint may have had this key.
 func (s *shop) account(c *checks, requests map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // a handler does not return: close its connection
+			_ = server.Close() // a handler has not returned in time, so close its connection
 		}
 		<-served
 	}, nil

@@ -23,13 +23,14 @@ import (
 // version is the version of the data that cachedChecker keeps for a package. Change the version together with the form of the data.
 const version = "1"
 
-// cachedChecker checks only packages that have changed, and packages that import changed exports. The output of its step is a digest of the package's
-// exports. A change of a function's body does not change the digest, so the packages that import the package are not checked again.
+// cachedChecker checks a package only if the package itself or the exports of one of its imports have changed. The output of its step is a digest of
+// the package's exports. If only the body of a function changes, the digest stays the same. Then the packages that import the package are not checked
+// again.
 type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
 	kept  store.DirCache // exports of packages, by digest
-	mu    sync.Mutex     // guards the map `known`; held while a package is read from the cache, since reading may change packages in the map
+	mu    sync.Mutex     // guards the map `known`; held while a package is read from the cache, since this may change other packages in the map
 	known map[string]*types.Package
 }
 
@@ -40,7 +41,7 @@ func newCachedChecker(dir string) *cachedChecker {
 	}
 }
 
-// The function `keeps` sets those fields of a node that make the Memo keep the node's output.
+// The function `keeps` sets the fields Memo and MemoKey of a node, so that the Memo keeps the node's output.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
 // key returns a hash of everything that the check of a package depends on: the toolchain, the package's files, and the exports of its
@@ -84,8 +85,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		return "unsafe", nil
 	}
 	var text bytes.Buffer
-	// The export is written without the positions of the file set, since they change with every comment, and only errors about the package itself
-	// need them.
+	// Write the exports without the positions of the file set. Positions change with every comment, and only errors about the package itself need
+	// them.
 	if err := gcexportdata.Write(&text, token.NewFileSet(), checked); err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked in this run or in an earlier run. If it was not checked in this run, load reads its data from the cache.
-// This data also contains parts of other packages to which the package refers. If such a package is not in c.known yet, load adds it there as an
-// incomplete package.
+// load returns a package that was checked in this run or in an earlier run. If c.known does not contain the complete package, load reads the data of
+// the package from the cache. This data also contains parts of other packages, to which the package refers. load adds each of these other packages to
+// c.known as an incomplete package, unless c.known already contains it.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

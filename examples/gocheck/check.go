@@ -25,18 +25,18 @@ type checker struct {
 }
 
 func newChecker() *checker {
-	// The go command lists packages for the platform in the environment, so check for the same platform.
+	// The go command takes the target architecture from the environment. The type checker must use the same one.
 	arch := cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
 	return &checker{fset: token.NewFileSet(), sizes: types.SizesFor("gc", arch)}
 }
 
-// check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
+// check is the step: it parses and type-checks one package, including function bodies. Its output is a *types.Package.
 //
-// kahn calls the step when all imports of the package have been checked. If an import has failed, kahn does not call the step: kahn aborts the packages
-// that depend on a failed package, and continues with all others.
+// kahn calls the step of a package when all imports of the package have been checked. If the check of a package fails, kahn aborts all packages that
+// depend on this package, and continues with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
-	// The imports of the package are the outputs of the nodes that this node follows. Types are shared, never changed.
+	// The imports of the package are the outputs of the nodes that this node follows. Steps share types, but never change them.
 	checked, err := c.checkWith(ctx, pkg, func(path string) (*types.Package, error) { return kahn.Upstream[*types.Package](s, path) })
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (c *checker) checkWith(ctx context.Context, pkg *goPackage, load func(path 
 	return checked, err
 }
 
-// parse reads the files of a package. It checks the context between files, since the type checker never does. So after a stop of the
-// run, its goroutines end here.
+// parse parses the files of a package. It checks the context before each file, since the type checker never checks it. So when the
+// run is stopped, the steps that are parsing end before their next file.
 func (c *checker) parse(ctx context.Context, pkg *goPackage) ([]*ast.File, error) {
 	var files []*ast.File
 	var errs []error

@@ -19,7 +19,7 @@ type goPackage struct {
 	Dir        string
 	GoFiles    []string
 	Imports    []string          // the paths of the imported packages; for a vendored package the full path
-	ImportMap  map[string]string // from the path in an import declaration to the path of the package, where they differ
+	ImportMap  map[string]string // maps the path in an import declaration to the path of the package, if the two differ
 	Module     *struct{ GoVersion string }
 	DepOnly    bool // no pattern names the package; it is listed because another package imports it
 	Error      *listError
@@ -27,7 +27,7 @@ type goPackage struct {
 
 const listFields = "ImportPath,Dir,GoFiles,Imports,ImportMap,Module,DepOnly,Error"
 
-// goVersion returns the version of the language in which the package is written, or "" for the newest.
+// goVersion returns the version of the language in which the package is written, or "" for the newest version.
 func (p *goPackage) goVersion() string {
 	if p.Module == nil || p.Module.GoVersion == "" {
 		return ""
@@ -46,18 +46,18 @@ func (e *listError) Error() string {
 	switch {
 	case e.Pos != "":
 		return e.Pos + ": " + e.Err
-	case len(e.ImportStack) > 1: // an import cycle has no position, but a path
+	case len(e.ImportStack) > 1: // the error of an import cycle has no position, but a chain of imports
 		return strings.Join(e.ImportStack, " imports ") + ": " + e.Err
 	}
 	return e.Err
 }
 
-// list asks the go command for the packages that match the patterns, and for all that they import. list turns cgo off, so that every
-// package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if a pattern names such a package and the
-// package has no files. It also returns an error if there are no packages.
+// list asks the go command for the packages that match the patterns, and for all packages that they import. It turns cgo off, so that every
+// package is plain Go. If the go command cannot load a package, the list contains the package with its Error. list returns an error if such a package
+// matches a pattern and has no files. It also returns an error if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
-	// The flag -pgo=off turns off profile-guided optimization. Otherwise go list would list separate copies of the imported packages for a main
-	// package with a profile.
+	// The flag -pgo=off turns off profile-guided optimization. Without this flag, go list would list separate copies of the packages that a main
+	// package with a profile imports.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")
 	cmd.Args = append(cmd.Args, patterns...)
 	cmd.Dir = dir
@@ -86,9 +86,9 @@ func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) 
 	return packages, errors.Join(problems...)
 }
 
-// graph makes a node of every package. The node follows the packages that the package imports. A package that could not be loaded follows no
-// package, so its step fails at once. This also breaks the import cycles that go list reported. If `each` is not nil, it is called with every node,
-// and may modify it.
+// graph makes a node for each package. The node follows the nodes of the packages that the package imports. If a package could not be loaded, its
+// node follows no other node, so its step fails at once. This also breaks the import cycles that go list has reported. If `each` is not nil, graph
+// calls it for each node. The function `each` may modify the node.
 func graph(packages []*goPackage, each func(*kahn.Node)) *kahn.Graph {
 	g := &kahn.Graph{Name: "gocheck"}
 	for _, pkg := range packages {

@@ -1,5 +1,5 @@
-// Gocheck type-checks Go packages and everything they import, from source and in parallel. It is an example of a program around kahn: every
-// package is a node of a graph, its imports are the edges, and the step checks a package.
+// Gocheck type-checks Go packages and all packages that they import, from source and in parallel. It is an example of a program that uses kahn: each
+// package is a node of a graph, each import is an edge, and the step of a node checks its package.
 //
 //	go run ./examples/gocheck [flags] packages...
 //
@@ -12,8 +12,8 @@
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
 //
-// The arguments name packages as arguments of the go command do. Gocheck runs go list to find the packages, and needs no other program. Progress goes
-// to standard error, the report to standard output. This is the report for the standard library, on two processors:
+// The arguments name packages in the same way as the arguments of the go command. Gocheck runs go list to find the packages, and needs no other
+// program. It writes progress to standard error, and the report to standard output. This is its output for the standard library, on two processors:
 //
 //	$ go run ./examples/gocheck std
 //	[360/360] run completed 00:01
@@ -31,11 +31,11 @@
 //	                 0.09 s  go/types
 //	                 0.06 s  crypto/tls
 //
-// The work is the time that all packages took together. The critical path is the time of the longest chain of imports. The speed-up is work / wall
-// time. It is at most the limit, and at most work / critical path, however many processors there are. If the limit is above the number of
-// processors, the times include waits for a processor, and say little.
+// The work is the sum of the times of all packages. The critical path is the chain of imports with the greatest sum of times. The speed-up is work /
+// wall time. With any number of processors, it is at most the limit, and at most work / critical path. If the limit is above the number of
+// processors, the times include waits for a processor, and mean little.
 //
-// A package with errors fails, and the packages that depend on it are aborted; all other packages are still checked:
+// If a package has errors, it fails, and the packages that depend on it are aborted. All other packages are still checked:
 //
 //	$ go run ./examples/gocheck -C ~/src/m ./...
 //	example.com/m/b: failed (dependents aborted: 1)
@@ -44,10 +44,10 @@
 //	run failed
 //	...
 //
-// The exit code is 0 if the run completed, 1 if it failed, and 130 if Ctrl-C cancelled it. It is 2 if nothing could be checked because of a bad
-// flag or unknown packages, or if the report or the timeline could not be written. (go run turns every code but 0 into 1.)
+// The exit code is 0 if the run completed, 1 if it failed, and 130 if Ctrl-C cancelled it. It is 2 if a bad flag or unknown packages prevented the
+// check, or if the report or the timeline could not be written. (go run exits with 1 if the program exits with any code except 0.)
 //
-// Start reading at the function run in main.go; load.go builds the graph, check.go contains the step, and report.go reads the result.
+// Start reading at the function `run` in main.go. The file load.go builds the graph, check.go contains the step, and report.go reads the result.
 package main
 
 import (
@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
-		defer func() { _ = timelineFile.Close() }() // for a return before writeTrace, which itself closes the file
+		defer func() { _ = timelineFile.Close() }() // needed if run returns before it calls writeTrace, which also closes the file
 	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {
@@ -145,7 +145,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		opts = append(opts, kahn.OnEvent(recorder.Event))
 	}
 	result, err := kahn.Execute(ctx, g, check, opts...)
-	_ = display.Close() // report even if the display has failed
+	_ = display.Close() // if the display has failed, the report is still written
 	if result == nil {  // nothing was run, because of a bad option or a cycle in the graph
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
@@ -158,7 +158,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 
-	// The error of a run only repeats the errors of its nodes, which are in the report.
+	// The report contains the errors of the nodes. The error of the run adds nothing to them.
 	rep := newReport(g, result, mode, *limit)
 	write := rep.writeText
 	if *asJSON {

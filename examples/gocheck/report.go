@@ -18,18 +18,18 @@ type report struct {
 	Cause    string              `json:"cause,omitempty"` // why the whole run was stopped
 	Mode     string              `json:"mode"`
 	Limit    int                 `json:"limit"`
-	Imports  int                 `json:"imports"` // edges of the graph
+	Imports  int                 `json:"imports"` // the number of edges of the graph
 	Statuses map[kahn.Status]int `json:"statuses"`
-	Cached   int                 `json:"cached,omitempty"` // packages whose result comes from an earlier run
+	Cached   int                 `json:"cached,omitempty"` // how many packages have a result from an earlier run
 
 	Wall             float64  `json:"wall"`
-	Work             float64  `json:"work"`          // the time that all packages took together
-	CriticalPath     float64  `json:"critical_path"` // work on the longest chain of imports
+	Work             float64  `json:"work"`          // the sum of the times of all packages
+	CriticalPath     float64  `json:"critical_path"` // the greatest sum of times along a chain of imports
 	CriticalPackages []string `json:"critical_packages"`
 	SpeedUp          float64  `json:"speed_up"`
 	Bound            float64  `json:"speed_up_bound"` // no order of these checks has a higher speed-up
 
-	Packages []packageReport `json:"packages"` // in an order in which each package comes after its imports
+	Packages []packageReport `json:"packages"` // each package comes after its imports
 }
 
 // packageReport is the result of checking one package.
@@ -58,7 +58,7 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 		pkg := packageReport{Path: node.ID, Status: node.Status, Time: node.Duration.Seconds(), Cached: node.Memoized}
 		switch node.Status {
 		case kahn.Failed:
-			pkg.Error = errors.Unwrap(node.Err).Error() // the step's error, without kahn's words around it
+			pkg.Error = errors.Unwrap(node.Err).Error() // the step's error, without the text that kahn has added
 		case kahn.Aborted:
 			pkg.Origins = node.Cause.Origins
 		}
@@ -78,7 +78,7 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 	return rep
 }
 
-// criticalPath returns the chain of imports whose checks took longest. A Plan finds its critical path from the estimates of its nodes. So
+// criticalPath returns the chain of imports with the greatest sum of times. A Plan computes its critical path from the estimates of its nodes. So
 // criticalPath compiles a copy of the graph, with the measured times as estimates.
 func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	measured := new(kahn.Graph)
@@ -99,7 +99,7 @@ func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	return path
 }
 
-// ratio returns a / b, or 0 if b is 0, as for a run that was stopped before it did anything.
+// ratio returns a / b, or 0 if b is 0. If a run is stopped before it has checked a package, b may be 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

@@ -10,17 +10,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub coordinates the calls of a job. It subscribes effects to the State of the job; an effect is a function that is called when the State changes.
-// [machine.State.Drive] subscribes the effects that call the methods `start` and `abort`. All effects run on the goroutine of the method `coordinate`,
-// most of them inside calls of the method `deliver`, so the hub needs no lock of its own.
+// hub coordinates the calls of a job. It subscribes effects to the State of the job. An effect is a function that is called when the State changes.
+// [machine.State.Drive] subscribes the effects that call the methods `start` and `abort`. All effects run on the goroutine that calls coordinate, so
+// the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
 	st      *machine.State
 	rpc     *rpc
-	calls   map[string]machine.Token // every call that was started, by its id
-	current map[machine.Ref]string   // the call of each node
-	refused int                      // duplicate or late answers
+	calls   map[string]machine.Token // the tokens of all calls that were started, by the ids of the calls
+	current map[machine.Ref]string   // the id of each node's latest call
+	refused int                      // how many answers came twice or too late
 	ended   kahn.RunStatus
 }
 
@@ -65,7 +65,7 @@ func (h *hub) coordinate() error {
 	return h.st.Scope().Err()
 }
 
-// observe prints the status changes of a node.
+// observe subscribes an effect that prints the terminal status of a node.
 func (h *hub) observe(ref machine.Ref) error {
 	id := h.plan.ID(ref)
 	_, err := h.st.StatusSignal(ref).Subscribe(h.st.Scope(), func(_ reactive.Writer, s kahn.Status) {
@@ -82,7 +82,7 @@ func (h *hub) observe(ref machine.Ref) error {
 }
 
 // abortInVain subscribes an effect. When the node `blocked` can no longer start, the effect aborts the node `then`, unless `then` has ended.
-// AbortNode makes all changes that follow from the abort, and then returns. The effects of these changes run after this effect.
+// AbortNode makes all changes that follow from the abort before it returns. The effects of these changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
@@ -96,7 +96,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// The method `start` starts the call of an attempt that has begun. The job needs no checks and has no gates, so every task is an attempt.
+// The method `start` starts the call of an attempt that has begun. No node of the job needs a check or is a gate, so every task is an attempt.
 func (h *hub) start(task machine.Task) {
 	id := h.plan.ID(task.Ref)
 	call := fmt.Sprintf("%s#%d", id, task.Attempt)

@@ -1,6 +1,6 @@
-// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is ready, aborts it
-// when the node is aborted, and reports the answers. The calls go over a fake RPC. Its answers come in any order, sometimes twice, and
-// sometimes after the caller has aborted the call.
+// Hub coordinates remote calls without kahn's executor. It observes the state of a graph, starts a call when a node is ready, aborts the call
+// when the node is aborted, and reports the answers to the state. The calls use a fake RPC. Its answers come in any order, sometimes twice,
+// and sometimes after the caller has aborted the call.
 //
 //	go run ./examples/hub
 //	go run ./examples/hub -seed 7
@@ -62,11 +62,11 @@ func job() *kahn.Graph {
 	return g.Add(
 		kahn.Node{ID: "fetch"},
 		kahn.Node{ID: "parse", After: []string{"fetch"}},
-		kahn.Node{ID: "index", After: []string{"parse"}}, // the step fails at first, and is tried again
+		kahn.Node{ID: "index", After: []string{"parse"}}, // the first call fails, so the node is attempted again
 		kahn.Node{ID: "thumbs", After: []string{"parse"}},
 		kahn.Node{ID: "draft", After: []string{"parse"}, Disabled: true},
 		kahn.Node{ID: "publish", After: []string{"index", "thumbs"}},
-		kahn.Node{ID: "audit"}, // the step takes forever, and is aborted when nothing will be published
+		kahn.Node{ID: "audit"}, // the call does not end by itself; the hub aborts it when nothing can be published any more
 	)
 }
 

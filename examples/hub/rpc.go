@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// answer is a message about a call: that it has started, or its result.
+// answer is a message about a call. It says that the call has started, or how the call has ended.
 type answer struct {
 	call   string
 	status machine.CallStatus
@@ -21,7 +21,7 @@ type rpc struct {
 
 	mu      sync.Mutex
 	rng     *rand.Rand
-	aborted map[string]chan struct{} // by call: closed when it is aborted
+	aborted map[string]chan struct{} // a channel for each call, by the id of the call; closed when the call is aborted
 	pending sync.WaitGroup
 }
 
@@ -61,7 +61,7 @@ func (r *rpc) call(id, method string, attempt int) {
 	})
 }
 
-// abort aborts a call. This has no effect if the call has ended.
+// abort aborts a call. A call of "audit" then ends. All other calls ignore the abort, and still answer.
 func (r *rpc) abort(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

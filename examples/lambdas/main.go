@@ -1,5 +1,5 @@
-// Lambdas performs a run with functions that keep nothing in memory: each invocation handles one message and ends. The run is a JSON text in a table.
-// The queue delivers messages in any order, some of them twice, and loses one.
+// Lambdas performs a run with functions that keep nothing in memory: each invocation handles one message and ends. The run is stored in a table, as a
+// JSON text. The queue delivers the messages in any order, and some of them twice. It loses one message.
 //
 //	$ go run ./examples/lambdas
 //	12:00 list: [a b c]
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// graph returns the graph of the run. Each invocation makes it again.
+// graph returns the plan of the run's graph. Each invocation of the coordinator compiles the graph again.
 func graph() (*kahn.Plan, error) {
 	again := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CauseTimeout}}
 	var g kahn.Graph
@@ -54,18 +54,18 @@ func graph() (*kahn.Plan, error) {
 // message is a message of the queue. Messages of the kinds "call" and "stop" go to the worker, all others to the coordinator.
 type message struct {
 	Kind  string
-	Token string          // of the attempt
+	Token string          // the token of the attempt
 	Data  json.RawMessage // a call, a reply or an answer
 }
 
-// world is what is outside the functions: the table, the queue and the time.
+// world contains everything outside the functions: the table, the queue and the time.
 type world struct {
 	out   io.Writer
 	rng   *rand.Rand
 	table []byte // the snapshot of the run
 	queue []message
 	now   time.Time
-	due   time.Time // when the coordinator wants to be called; zero if it does not
+	due   time.Time // when the coordinator must be called next; zero if there is no such time
 
 	invocations, twice, late, lost int
 }
@@ -81,8 +81,8 @@ func (w *world) send(m message) {
 	}
 }
 
-// receive takes any message of the queue. If there is none, time passes until the coordinator wants to be called. If it does not want to be called, a
-// minute passes, and then a person answers the gate (at ten minutes past the hour) or the coordinator looks for lost calls.
+// receive takes a random message from the queue. If the queue is empty, time passes until the coordinator must be called. If there is no such time,
+// one minute passes. Then, at ten minutes past the hour, a person answers the gate. At any other minute, the coordinator looks for lost calls.
 func (w *world) receive() message {
 	if len(w.queue) > 0 {
 		i := w.rng.IntN(len(w.queue))
@@ -105,7 +105,8 @@ func (w *world) print(format string, args ...any) {
 	fmt.Fprintf(w.out, "%s %s\n", w.now.Format("15:04"), fmt.Sprintf(format, args...))
 }
 
-// coordinate handles one message: it loads the run, applies the message, stores the run, and then sends the new calls and stops to the worker.
+// coordinate handles one message. It loads the run, applies the message and stores the run. Then it sends the worker the new calls, and requests to
+// stop calls.
 func (w *world) coordinate(m message) error {
 	plan, err := graph()
 	if err != nil {
@@ -142,7 +143,7 @@ func (w *world) coordinate(m message) error {
 	if err != nil {
 		return err
 	}
-	var calls []message // sent only after the run is stored: if the function ends before it has sent a call, a sweep finds this call
+	var calls []message // sent after the run is stored: if the function ends before it has sent a call, a sweep finds this call
 	for s, ok := c.Next(); ok; s, ok = c.Next() {
 		calls = append(calls, call(c, s))
 	}
@@ -160,7 +161,7 @@ func (w *world) coordinate(m message) error {
 	return nil
 }
 
-// reply reports the result of an attempt, unless it was reported before or is not wanted any more.
+// reply reports the result of an attempt to the run. If the result was reported before or comes too late, reply only counts it.
 func (w *world) reply(c *kahn.Coordinator, m message) error {
 	s, err := c.Attempt(m.Token)
 	switch {
@@ -205,7 +206,7 @@ func path(m message) string {
 	return c.Path
 }
 
-// work is the function that performs calls. Its reply has the token of the call.
+// work is the function that performs calls and stops them. Its reply has the token of the call.
 func (w *world) work(m message) error {
 	var reply kahn.Reply
 	if m.Kind == "stop" {

@@ -103,7 +103,7 @@ func (c client) ask(method, path string, params url.Values, body string, into an
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // the body was read, or reading it returned an error
+	defer func() { _ = resp.Body.Close() }() // ignore the error: the body has been read, or ReadAll has returned an error
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pace is how long a step really waits for each second that it is said to take.
+// pace is the real time that a step takes for each second of its stated time.
 type pace time.Duration
 
 // workflows returns, by name, the graphs that can be started from the page.
@@ -23,7 +23,7 @@ func (p pace) workflows() map[string]*kahn.Graph {
 	return graphs
 }
 
-// The method `works` returns a step that takes some seconds and reports progress after each of several parts.
+// The method `works` returns a step that takes the given number of seconds. The time has equal parts, and the step reports progress after each part.
 func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range parts {
@@ -66,7 +66,7 @@ func (p pace) release() *kahn.Graph {
 	)
 }
 
-// The method `imports` returns a graph that reads a list, and runs a sub-graph for each of its 200 rows.
+// The method `imports` returns a graph that reads a list, and runs a sub-graph for each of the 200 rows in the list.
 func (p pace) imports() *kahn.Graph {
 	row := &kahn.Graph{Inputs: []kahn.Input{{Name: "item"}, {Name: "index"}}}
 	row.Add(
@@ -103,7 +103,7 @@ func (p pace) imports() *kahn.Graph {
 	)
 }
 
-// nightly returns a graph that fails in the middle, so that the nodes after the failure are aborted.
+// nightly returns a graph in which one node fails. The nodes after it are aborted, except the cleanup node.
 func (p pace) nightly() *kahn.Graph {
 	full := func(ctx context.Context, s *kahn.Step) (any, error) {
 		s.Log(slog.LevelInfo, "41,200 rows read")

@@ -1,11 +1,11 @@
-// Live is a service with the page of package inspector. The page shows the runs while they proceed: a gate that waits for an answer, a failure,
-// retries, a map of 200 items, sub-graphs and a graph of 1,000 nodes.
+// Live is a service that shows its runs on the page of package inspector. The page changes while the runs proceed. The runs contain a gate that
+// waits for an answer, a failure, retries, a map of 200 items, sub-graphs and a graph of 1,000 nodes.
 //
 //	go run ./examples/live              # then open the link that it prints
 //	go run ./examples/live -check       # checks itself, with a Go client, and exits with 0 if all is well
 //
-// main.go contains everything that a host needs: a Runner and one line that mounts the page. graph.go contains the workflows, and check.go the
-// client.
+// main.go contains everything that a host needs: a Runner and one line that mounts the page. graph.go contains the workflows. check.go contains
+// the client.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(addr string, checking bool, p pace) error {
 	return serve(ctx, listener, token, p)
 }
 
-// serve starts a run of each workflow, and serves until ctx ends.
+// serve starts a run of each workflow, and serves the page until ctx ends.
 func serve(ctx context.Context, listener net.Listener, token string, p pace) error {
 	rn := &kahn.Runner{MaxRuns: 20, Options: []kahn.Option{kahn.Limit(24)}}
 	start := map[string]inspector.StartFunc{}

@@ -1,7 +1,7 @@
-// Saga performs an order in three processes. The first process is killed while it ships, so it is unknown whether the goods were
-// shipped. The second process continues the run, cannot ship, begins to undo the order, and is killed while it refunds the charge. The
-// third process completes the undoing. The run is in an SQLite file. The services write a ledger beside this file: each line is an
-// effect with its idempotency key.
+// Saga performs an order in three processes. The first process is killed while it ships the goods, so it is unknown whether they were
+// shipped. The second process continues the run. It cannot ship, so it begins to undo the order, and is killed while it refunds the
+// charge. The third process undoes the rest. The run is stored in an SQLite file. The services write a ledger into a second file. Each
+// line of the ledger contains an effect and its idempotency key.
 //
 //	$ go run ./examples/saga
 //	process 1 is killed while it ships
@@ -34,7 +34,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The environment variables that the program sets for the processes it starts: their common folder, and the number of the process.
+// The program sets these environment variables for each process that it starts. They contain the common folder, and the number of the process.
 const (
 	dirVariable  = "KAHN_SAGA_DIR"
 	lifeVariable = "KAHN_SAGA_LIFE"
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// services is a fake of the services that the order needs, for one process.
+// services fakes the services that the order needs. Each process has its own value.
 type services struct{ dir, life string }
 
 // The method `note` writes an effect into the ledger.
@@ -64,7 +64,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die kills the process if it has the given number.
+// die kills this process if its number is the given number.
 func (x services) die(life string) {
 	if x.life != life {
 		return
@@ -161,15 +161,15 @@ func run(w io.Writer) (err error) {
 	return err
 }
 
-// check prints the ledger. It returns nil if two rules hold: all effects in the ledger were undone in the reverse order, and all calls that undo
-// the same effect had one idempotency key.
+// check prints the ledger. It returns nil if two rules hold: the effects in the ledger were undone in reverse order, and all calls that undo the
+// same effect have the same idempotency key.
 func check(w io.Writer, file string) error {
 	ledger, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	var did, undid []string
-	keys := map[string]string{} // the idempotency keys of the calls that undo
+	keys := map[string]string{} // by effect: the idempotency key of the calls that undo the effect
 	for lines := bufio.NewScanner(ledger); lines.Scan(); {
 		fields := strings.Split(lines.Text(), "\t")
 		life, key, what := fields[0], fields[1], fields[2]

@@ -15,7 +15,7 @@ import (
 // tenant declares the root input of all graphs in this package.
 var tenant = []kahn.Input{{Name: "tenant"}}
 
-// takeTurns checks that a tenant with a single run waits for only one run of a tenant that has 200 runs.
+// takeTurns checks a case in which one tenant has 200 runs and another tenant has a single run. The single run must be the second run that begins.
 func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "write", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -33,8 +33,8 @@ func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error
 	return nil
 }
 
-// boundRuns checks that each tenant has at most two runs at once in both processes together. It also checks that the runs of other tenants do not
-// wait for all runs of a tenant with 40 runs.
+// boundRuns checks that each tenant has at most two runs at once in both processes together. It also checks that all runs of the tenants b and c end
+// before the last of the 40 runs of the tenant a.
 func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "order", Inputs: tenant}).Add(kahn.Node{ID: "ship", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -56,7 +56,7 @@ func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error
 	return m.within(2, "a", "b", "c")
 }
 
-// The function `last` returns the index of the last run of a tenant.
+// The function `last` returns the index of the last run of a tenant, or -1 if the tenant has no run.
 func last(runs []string, tenant string) int {
 	for i, run := range slices.Backward(runs) {
 		if tenantOf(run) == tenant {
@@ -67,7 +67,7 @@ func last(runs []string, tenant string) int {
 }
 
 // shareLimits checks three bounds for both processes together: on the running fetches of each tenant, on the running mails, and on all running steps.
-// The key of a fetch is its tenant, and the key of a mail is its kind.
+// The key of a fetch is its tenant. All mails have the same key.
 func shareLimits(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	fetch := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -93,7 +93,8 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
 
-// explain checks that Run.Why names the slot for which a node waits, and the run that holds this slot, even if another process performs that run.
+// explain checks that Run.Why names the slot for which a node waits, and the run that holds this slot. The two runs are in different
+// processes.
 func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error) {
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "fetch", KeyFrom: "tenant"})
 	begun, release := make(chan struct{}, 2), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// gauge counts, under each name, how many steps run at the same time in both processes together.
+// gauge counts, under each name, how many steps run at the same time in all processes together.
 type gauge struct {
 	mu        sync.Mutex
 	now, most map[string]int
@@ -50,7 +50,7 @@ func (g *gauge) note(list *[]string, run string) {
 	*list = append(*list, run)
 }
 
-// The method `within` returns an error if, under one of the names, no step ran, or more steps than the bound ran at the same time.
+// The method `within` checks the count under each name. It returns an error if no step ran, or if more than `bound` steps ran at the same time.
 func (g *gauge) within(bound int, names ...string) error {
 	for _, name := range names {
 		if most := g.most[name]; most > bound || most == 0 {

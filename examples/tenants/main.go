@@ -1,11 +1,11 @@
-// Tenants is a service with several tenants, one of which has too much work. Two processes perform the runs in one SQLite file; here they
-// are two Runners, each with its own connection. The program counts what runs at the same time, and exits with 1 if a claim is not true.
+// Tenants is a service with several tenants, one of which has too much work. Its processes share runs in an SQLite file. In this program each
+// process is a Runner with its own connection to the file. The program checks five claims, and exits with code 1 if a claim is false.
 //
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out the setting that makes the claim "turns" true, to show what the noisy tenant then does. The other claims that can be
-// named are runs, shared and nightly.
+// The second command leaves out the setting that makes the claim "turns" true, and so shows what the noisy tenant does without this setting. Instead
+// of turns, you can name the claim runs, shared or nightly.
 //
 //	$ go run ./examples/tenants
 //	turns:   200 runs of a are due before the one run of b, which begins as number 2
@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// patience is the time after which the program gives up, since something must be wrong.
+// patience is the time that the program may take. If the program takes longer, something is wrong, and it gives up.
 const patience = 5 * time.Minute
 
 func main() {
@@ -57,14 +57,14 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims lists the claims that the program shows. If the argument `with` is false, the function `check` leaves out the setting that makes the claim
-// true.
+// claims lists the claims, and for each claim the function that checks it. If the argument `with` is false, this function leaves out the setting that
+// makes the claim true.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error
 }{{"turns", takeTurns}, {"runs", boundRuns}, {"shared", shareLimits}, {"why", explain}, {"nightly", scheduleNightly}}
 
-// run checks each claim with a new file.
+// run checks the claims in order, each with a new file, until a check returns an error.
 func run(out io.Writer, without string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scheduleNightly checks that each tenant has its own schedule, whose runs have the tenant's key. No process served the schedules last night, so the
-// runs of last night are performed now.
+// scheduleNightly checks that each run has the key of the tenant whose schedule created the run. No process served the schedules last night, so the
+// program creates and performs last night's runs now.
 func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool) (err error) {
 	p, err := open(file, &kahn.Runner{MaxRuns: 1})
 	if err != nil {
@@ -64,7 +64,7 @@ func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool)
 	return err
 }
 
-// The method `has` waits until the file has at least the given number of runs of a status.
+// The method `has` waits until at least the given number of runs in the file have the given status.
 func (p *process) has(ctx context.Context, status kahn.RunStatus, runs int) error {
 	for {
 		counts, err := p.db.Count(ctx, store.Filter{Statuses: []kahn.RunStatus{status}})

@@ -33,7 +33,7 @@ func (p *process) serve(f func() error) {
 	go func() { p.served <- f() }()
 }
 
-// close ends the process.
+// close shuts the Runner down, waits until the goroutine of serve has ended, and closes the file.
 func (p *process) close() error {
 	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -44,7 +44,7 @@ func (p *process) close() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// The method `ended` waits until all runs of the file have ended, and returns an error if one of them has not completed.
+// The method `ended` waits until all runs of the file have completed. It returns an error if a run ends in another way.
 func (p *process) ended(ctx context.Context) error {
 	for {
 		counts, err := p.db.Count(ctx, store.Filter{})
@@ -85,18 +85,18 @@ type load struct {
 	runs   int
 }
 
-// work describes the runs that the processes perform together, and their bounds.
+// work describes runs that several processes share, and the bounds on these runs.
 type work struct {
 	graph     *kahn.Graph
 	processes int
 	places    int // how many runs each process performs at once
 	keyRuns   int
-	shared    *kahn.Shared // limits for the steps of all processes; nil if there are none. The method `perform` gives each process a copy with its own Store.
+	shared    *kahn.Shared // bounds the steps of all processes together, or nil. The method `perform` gives each process a copy with that process's Store.
 	keyless   bool         // the runs have no keys
 	runs      []load
 }
 
-// perform creates the runs, in their order, and performs them until all have ended.
+// perform creates the runs in the order of w.runs, and performs them. It returns an error if a run does not complete.
 func (w *work) perform(ctx context.Context, file string) (err error) {
 	processes := make([]*process, w.processes)
 	for i := range processes {
@@ -124,7 +124,7 @@ func (w *work) perform(ctx context.Context, file string) (err error) {
 	return processes[0].ended(ctx)
 }
 
-// create creates the runs of a tenant, which are due at once.
+// create creates the runs of one tenant. All these runs are due immediately.
 func (w *work) create(ctx context.Context, db *sqlite.Store, l load) error {
 	for i := range l.runs {
 		options := []kahn.Option{kahn.RunID(fmt.Sprintf("%s-%d", l.tenant, i+1)), kahn.Inputs(map[string]any{"tenant": l.tenant})}

@@ -261,8 +261,9 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists the methods of an interface, including embedded ones. If the interface has unexported methods, it adds a line that says so, since
-// other packages cannot implement such an interface. It also adds a line if the interface can only constrain type parameters.
+// methodsOf lists the exported methods of an interface, including the methods of embedded interfaces. If the interface has unexported methods,
+// methodsOf adds a line about them, since other packages cannot implement the interface. If the interface can only constrain type parameters,
+// methodsOf adds a line with the constraint.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

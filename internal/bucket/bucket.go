@@ -31,11 +31,11 @@ func (r Rate) Fits() bool {
 }
 
 // Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time that is before the latest
-// time it has seen. At [math.MaxInt64], the last possible time, the bucket is always full, since a token that is missing then could never arrive.
+// time it has seen. At [math.MaxInt64], the last possible time, the bucket is always full: a token that is missing then could not arrive later.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
-	level      int64 // parts in the bucket at the time in the next field
+	level      int64 // parts in the bucket at the time `at`
 	at         int64
 }
 
@@ -69,7 +69,7 @@ func (b *Bucket) Tokens(now int64) int64 {
 	return b.level / b.cost
 }
 
-// Take removes a token. The bucket must have one.
+// Take removes a token. The bucket must contain a token.
 func (b *Bucket) Take() { b.level -= b.cost }
 
 // Put puts back a token that was taken but not needed.
@@ -87,7 +87,7 @@ func (b *Bucket) Full(now int64) bool {
 	return b.level == b.size
 }
 
-// Next returns the time at which the next token falls due if no token is taken before that time. ok is false if the bucket is full.
+// Next returns the time at which the next token falls due if no token is taken before. The result `ok` is false if the bucket is full.
 func (b *Bucket) Next() (at int64, ok bool) {
 	missing := b.cost - b.level%b.cost
 	if missing > b.size-b.level {

@@ -1,5 +1,5 @@
-// Package chrometrace reads and strictly checks files in the JSON object form of the Trace Event Format, which Perfetto and chrome://tracing open.
-// It is for tests of code that writes such files.
+// Package chrometrace reads files in the JSON object form of the Trace Event Format, and checks them strictly. Perfetto and chrome://tracing open
+// these files. The package is for tests of code that writes them.
 package chrometrace
 
 import (
@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// File is a trace. Read returns an error for fields that the format allows but package trace does not write.
+// File is a trace, with the fields that package trace writes. Read returns an error for any other field, even if the format allows this field.
 type File struct {
 	TraceEvents     []Event        `json:"traceEvents"`
 	DisplayTimeUnit string         `json:"displayTimeUnit"` // ms or ns
@@ -36,7 +36,7 @@ type Event struct {
 	start, end *big.Rat // microseconds
 }
 
-// Read decodes a trace and checks all rules of the format.
+// Read decodes a trace, checks each event by itself, and then checks how the events fit together: nesting, asynchronous events, flows and tracks.
 func Read(r io.Reader) (*File, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
@@ -66,7 +66,7 @@ type track struct{ pid, tid int }
 
 func (e *Event) track() track { return track{*e.PID, *e.TID} }
 
-// The method `check` checks an event without regard to other events.
+// The method `check` checks an event by itself.
 func (e *Event) check() error {
 	if e.Name == nil || e.PID == nil || e.TID == nil {
 		return errors.New("name, pid and tid are required")
@@ -117,7 +117,8 @@ func (e *Event) check() error {
 	return nil
 }
 
-// The map `phases` has each phase that kahn writes, with the fields that events of this phase must have. Other events must not have these fields.
+// The map `phases` has each phase that kahn writes. For each of the fields dur, id and s, it says whether an event of the phase must have the
+// field or must not have it.
 var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }

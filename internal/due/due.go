@@ -20,8 +20,8 @@ func (e *Entry) entry() *Entry { return e }
 
 type element interface{ entry() *Entry }
 
-// Queue holds elements in the order of Due. Elements with the same Due are in the order in which they were added. The zero value is empty. Add,
-// Remove and Next take logarithmic time. All other methods take constant time.
+// Queue holds elements in the order of Due. Elements with the same Due are in the order in which they were added. The zero value is an empty queue.
+// Add, Remove and Next take logarithmic time. All other methods take constant time.
 type Queue[T element] struct {
 	heap  []T // a binary heap
 	added uint64
@@ -92,7 +92,7 @@ func (q *Queue[T]) Due() int64 {
 	return q.heap[0].entry().Due
 }
 
-// Next removes and returns the first element if its Due is not after now.
+// Next removes and returns the first element if the Due of this element is at most now.
 func (q *Queue[T]) Next(now int64) (x T, ok bool) {
 	if x, ok = q.First(); !ok || x.entry().Due > now {
 		return *new(T), false

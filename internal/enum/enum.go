@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// ErrBadValue is returned for a value that is outside its enum, or a name that is not in the enum.
+// ErrBadValue is returned if a value or a name does not belong to an enum. Other packages also return it, for other values that they reject.
 var ErrBadValue = errors.New("bad value")
 
 // Table holds the names of an enum, by value.
@@ -24,7 +24,7 @@ func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun,
 // Names returns the names. The caller must not change them.
 func (t *Table[E]) Names() []string { return t.names }
 
-// Name returns the name of a value, or its type with the number if the value has no name.
+// Name returns the name of a value. For a value without a name it returns the type and the number, for example "Status(99)".
 func (t *Table[E]) Name(e E) string {
 	if int(e) < len(t.names) {
 		return t.names[e]
@@ -46,7 +46,8 @@ func (t *Table[E]) Parse(e *E, text []byte) error {
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, t.noun, text)
 }
 
-// Text encodes value i of the enum with these names. The parameter "what" describes the enum in errors.
+// Text returns names[i], which encodes value i of an enum. It returns an error if there is no names[i]. The parameter "what" describes the enum in
+// this error.
 func Text(names []string, i int, what string) ([]byte, error) {
 	if i < len(names) {
 		return []byte(names[i]), nil

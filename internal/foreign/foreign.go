@@ -1,10 +1,10 @@
 // Package foreign isolates the engine from user code: functions of the host, and methods of the host's errors and values. A function may panic or
-// call Goexit. An error may have methods that panic, for example if it is a typed nil pointer. Its message may have any size. It may wrap itself,
-// and errors.Is never returns for such an error.
+// call Goexit. An error may have methods that panic, for example if it is a typed nil pointer. The message of an error may have any size. An error
+// may wrap itself, and then errors.Is never returns.
 package foreign
 
-// Contain calls f and returns its error. If f panics, Contain calls the function `panicked` with the panic value, and returns the error of this
-// call. During the call, the stack still shows where the panic of f began. Contain does not recover if `panicked` itself panics.
+// Contain calls f and returns its error. If f panics, Contain calls the function `panicked` with the panic value, and returns the result of this
+// call. While `panicked` runs, the stack still shows where f panicked. If `panicked` itself panics, Contain does not recover.
 //
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So the caller must hold no lock, and must defer all
 // cleanup.

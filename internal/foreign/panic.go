@@ -9,7 +9,7 @@ import (
 // ErrCyclicError replaces an error whose chain of wrapped errors has no end.
 var ErrCyclicError = errors.New("error wraps itself")
 
-// PanicError is a recovered panic of user code. Other packages export this type under their own names.
+// PanicError is a recovered panic of user code. Packages kahn and reactive export it as an alias.
 type PanicError struct {
 	Value any
 	Stack []byte // the stack of the goroutine that panicked, as runtime/debug.Stack returns it
@@ -24,11 +24,13 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must come from Bounded.
+// NewPanicError returns an error for the panic value v, with the stack of the calling goroutine. If v is an error, it should come from Bounded, since
+// errors.Is calls the methods of v.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err if its methods do not panic and its chain of wrapped errors has an end. Otherwise it returns a replacement. So errors.Is ends
-// for every error that Bounded has returned. Bounded passes the parameter "next" to Walk. The parameter "renders" is a function like Renders.
+// Bounded returns err if its chain of wrapped errors has an end, and if neither its Error method nor an Unwrap method panics. Otherwise it returns a
+// replacement. So errors.Is returns for every error that comes from Bounded. Bounded passes the parameter "next" to Walk. The parameter "renders" is
+// Renders, or a function with the same meaning.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -2,11 +2,11 @@ package foreign
 
 import "reflect"
 
-// shield wraps an error whose methods panic. Calls of errors.Is and errors.As for a shield do not panic. They compare the target with the wrapped
-// error, and with the errors that this error wraps. The comparison ends when an Unwrap method panics.
+// shield wraps an error that has a panicking method. Calls of errors.Is and errors.As for a shield do not panic. They compare the target with the
+// wrapped error, and with the errors that this error wraps. The comparison ends when an Unwrap method panics.
 type shield struct{ err error }
 
-// Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.
+// Shield returns an error whose methods do not panic. This error has the text that ErrorText returns for err, and matches the same errors as err.
 func Shield(err error) error {
 	if s, ok := err.(*shield); ok {
 		return s
@@ -36,7 +36,7 @@ func (s *shield) Is(target error) bool {
 	})
 }
 
-// The function errors.As calls this method. It has checked that target is a pointer to an interface or to a type that implements error.
+// Before errors.As calls the method As, it checks that target is a pointer to an interface or to a type that implements error.
 func (s *shield) As(target any) bool {
 	to := reflect.ValueOf(target).Elem()
 	return s.find(func(err error) bool {

@@ -14,10 +14,10 @@ import (
 // MaxText is the length in bytes to which texts are shortened.
 const MaxText = 1000
 
-// Quote renders an id for a message. The text is bounded, and quoted so that no id can imitate the text around it.
+// Quote renders an id for a message. It cuts the id to 60 characters and quotes it, so that the id cannot imitate the text around it.
 func Quote(id string) string { return fmt.Sprintf("%.60q", id) }
 
-// ErrorText renders an error with bounded length, even if its Error method panics.
+// ErrorText returns the text of an error, shortened by Shorten. If the Error method panics, it returns the type of the error.
 func ErrorText(err error) (text string) {
 	if err == nil {
 		return "<nil>"
@@ -25,8 +25,8 @@ func ErrorText(err error) (text string) {
 	return textOf(err, err.Error)
 }
 
-// ValueText renders a value. For a composite value it returns the type, since such a value may contain itself, and then package fmt would never
-// return.
+// ValueText returns the text of an error, of a fmt.Stringer or of a simple value such as a number, shortened by Shorten. For any other value it
+// returns the type: the value may contain itself, and then package fmt would never return.
 func ValueText(v any) string {
 	switch v := v.(type) {
 	case error:
@@ -58,7 +58,7 @@ func textOf(v any, render func() string) (text string) {
 
 func typeName(v any) string { return fmt.Sprintf("<%T>", v) }
 
-// Shorten cuts a text that is longer than MaxText to MaxText bytes, and appends the original length.
+// Shorten returns a text of at most MaxText bytes as it is. It cuts a longer text to MaxText bytes, and appends the original length.
 func Shorten(text string) string {
 	if len(text) <= MaxText {
 		return text
@@ -66,8 +66,8 @@ func Shorten(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:MaxText], ""), len(text))
 }
 
-// Line renders a text on one line, cut to a number of characters. White space becomes a space. Characters that are not printable, such as escape
-// sequences and marks that change the direction of text, are written as escapes.
+// Line renders a text on one line, and cuts it after `most` characters. Each white-space character becomes a space. Line escapes all other characters
+// that are not printable, such as control characters and marks that change the direction of text.
 func Line(text string, most int) string {
 	if len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
 		return text
@@ -95,8 +95,8 @@ func Line(text string, most int) string {
 	return b.String()
 }
 
-// VisibleJSON escapes the characters of a JSON text that may control a terminal: control characters, direction marks and the like. If the white space
-// of the JSON text is only spaces and newlines, these characters occur only in strings, so the result is JSON with the same values.
+// VisibleJSON escapes each character that may control a terminal: control characters, direction marks and the like. Between its values, the JSON text
+// must have no white space except spaces and newlines. Then the escaped characters all are in strings, and the result is JSON with the same values.
 func VisibleJSON(text []byte) []byte {
 	hidden := func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }
 	if bytes.IndexFunc(text, hidden) < 0 {

@@ -19,12 +19,13 @@ type Shape uint8
 
 // The results of a walk.
 const (
-	Sound   Shape = iota // the tree is finite, and no Unwrap panicked
+	Sound   Shape = iota // the walk visited the whole tree or was stopped, and no Unwrap panicked
 	Endless              // the tree has more than maxErrors errors, so it probably has no end
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls the function `visit` for err and for all errors that err wraps, depth first. It also visits the errors in a shield.
+// Walk calls the function `visit` for err and for all errors that err wraps, depth first. Instead of a shield, it visits the error in the shield and
+// the errors that this error wraps.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

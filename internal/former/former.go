@@ -40,9 +40,9 @@ func Trees(t *testing.T, commit string) (now, former string) {
 	return now, former
 }
 
-// Build builds the program in the folder "upgrade" of a module. The parameter "replaced" is an overlay: it maps paths in the module to files outside
-// of the module. These are the files of the program, and files that replace files of the module. Build uses -trimpath, so that the build cache works
-// for all folders.
+// Build builds the program in the folder "upgrade" of a module, and writes it to the file `to`. The parameter "replaced" is an overlay: it maps paths
+// in the module to the files that the go command reads instead. In this way callers add the files of the program, and replace files of the module.
+// Build uses -trimpath, so that builds in different folders share the build cache.
 func Build(t *testing.T, module string, replaced map[string]string, to string) {
 	t.Helper()
 	files := map[string]string{}

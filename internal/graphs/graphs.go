@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// Layered yields the nodes of a graph that consists of layers: the id of each node, and the ids of its predecessors. These are three nodes of the
-// preceding layer. Nodes of the first layer have no predecessors. Node i of a layer has the id "n<layer>.<i>".
+// Layered yields the nodes of a graph with layers. For each node it yields the id of the node and the ids of the node's predecessors. The
+// predecessors are three nodes of the preceding layer. Nodes of the first layer have no predecessors. Node i of a layer has the id "n<layer>.<i>".
 func Layered(layers, width int) iter.Seq2[string, []string] {
 	return func(yield func(id string, after []string) bool) {
 		for layer := range layers {

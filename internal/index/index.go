@@ -6,7 +6,7 @@ import "hash/maphash"
 // Table is a hash index of a list of strings, with open addressing. The caller keeps the list and passes it with every call. The zero value is
 // the index of an empty list.
 type Table struct {
-	slots []int32 // each a position in the list plus one, or 0; their number is a power of two, and at least half of them are 0
+	slots []int32 // a slot is a position in the list plus one, or 0 if it is empty; the number of slots is a power of two, and at least half are empty
 }
 
 var seed = maphash.MakeSeed()
@@ -20,7 +20,7 @@ func Make(n int) Table {
 	return Table{make([]int32, size)}
 }
 
-// The method `slot` returns the slot of s. If the table does not contain s, it returns the empty slot into which s belongs.
+// The method `slot` returns the slot of s. If the table does not contain s, the method returns the empty slot into which s belongs.
 func (t *Table) slot(list []string, s string) *int32 {
 	mask := len(t.slots) - 1
 	for i := int(maphash.String(seed, s)) & mask; ; i = (i + 1) & mask {
@@ -30,7 +30,7 @@ func (t *Table) slot(list []string, s string) *int32 {
 	}
 }
 
-// Add puts position i of the list into the table. If the table already contains the same string, Add changes nothing and returns false.
+// Add enters the string at position i of the list into the table. If the table already contains this string, Add changes nothing and returns false.
 func (t *Table) Add(list []string, i int) bool {
 	at := t.slot(list, list[i])
 	if *at != 0 {

@@ -1,5 +1,5 @@
-// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and for rare fields. It is used for
-// events and records of nodes, which are encoded very often.
+// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and for rare fields. kahn uses it for
+// events and for the records of nodes, since it encodes these very often.
 package jsonwrite
 
 import (
@@ -86,21 +86,21 @@ func (w *Writer) IDIf(key string, n uint64) {
 	}
 }
 
-// Flag writes a member with true. If b is false, it writes nothing.
+// Flag writes a member with the value true if b is true, and nothing if b is false.
 func (w *Writer) Flag(key string, b bool) {
 	if b {
 		w.Is(key, true)
 	}
 }
 
-// Is writes a member with true or false.
+// Is writes a member with the value b.
 func (w *Writer) Is(key string, b bool) {
 	w.Key(key)
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a member with a duration, as a number of milliseconds with a fraction. The text is the same as the text of package json, which
-// writes no exponent for numbers in the range of durations.
+// Milliseconds writes a member with a duration, as a number of milliseconds that may have a fraction. Package json would write the same text, because
+// it writes no exponent for numbers in this range.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)
 	w.Data = strconv.AppendFloat(w.Data, float64(d)/float64(time.Millisecond), 'f', -1, 64)
@@ -123,8 +123,8 @@ func (w *Writer) List(key string, list []string) {
 	w.Data = append(w.Data, ']')
 }
 
-// Name writes a member with the name names[i] of an enum. If there is no names[i], Name calls Fail with an error that describes the enum by the
-// parameter "what".
+// Name writes a member with the name names[i] of an enum. If there is no names[i], Name calls Fail. The parameter "what" describes the enum in the
+// error.
 func (w *Writer) Name(key string, names []string, i int, what string) {
 	if i >= len(names) {
 		_, err := enum.Text(names, i, what)
@@ -134,7 +134,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a member with a time as time.Time.MarshalJSON does. If RFC 3339 cannot represent the time, Time sets Err.
+// Time writes a member with a time, in the form of time.Time.MarshalJSON. If RFC 3339 cannot represent the time, Time calls Fail.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')
@@ -144,14 +144,14 @@ func (w *Writer) Time(key string, t time.Time) {
 	w.Data = append(w.Data, '"')
 }
 
-// TimeIf writes a member with a time, unless it is zero.
+// TimeIf writes a member with a time, unless the time is zero.
 func (w *Writer) TimeIf(key string, t time.Time) {
 	if !t.IsZero() {
 		w.Time(key, t)
 	}
 }
 
-// JSON writes a member with a value that package json encodes.
+// JSON lets package json encode a value, and writes a member with the result.
 func (w *Writer) JSON(key string, v any) {
 	data, err := json.Marshal(v)
 	w.Fail(err)

@@ -1,4 +1,4 @@
-// Package keyset encodes a position in an ordered list. The next page of the list begins after this position.
+// Package keyset encodes a position in an ordered list. A page of the list names the position at which the next page begins.
 package keyset
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode encodes the position after the last entry of a page. The list is ordered by the number `at` of its entries. Entries with the same number
-// are ordered by their `id`.
+// Encode encodes a position in a list. The entries of the list are ordered by a number, and entries with the same number by an id. The parameters are
+// the number and the id at the position.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }
 
-// Decode is the reverse of Encode. The error matches enum.ErrBadValue if the text does not come from Encode.
+// Decode is the reverse of Encode. It returns an error that matches enum.ErrBadValue if the text does not come from Encode.
 func Decode(text string) (at int64, id string, err error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	number, id, ok := strings.Cut(string(data), "/")

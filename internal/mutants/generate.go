@@ -99,7 +99,7 @@ func (g *generator) offset(p token.Pos) int { return g.fset.Position(p).Offset }
 
 func (g *generator) text(n ast.Node) string { return g.source[g.offset(n.Pos()):g.offset(n.End())] }
 
-// The method `replace` makes a mutant in which a text replaces a node.
+// The method `replace` makes a mutant in which the text `with` stands instead of the node n.
 func (g *generator) replace(n ast.Node, with string) {
 	g.replaceRange(g.offset(n.Pos()), g.offset(n.End()), with)
 }
@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// The variable `others` maps each operator to the operators that replace it. It omits masks and shifts. Any test detects a changed mask or shift,
-// so such mutants would make the tests look better than they are.
+// The variable `others` maps each operator to the operators that replace it. It omits the operators of masks and shifts, except |= and &^=. Nearly
+// every test would detect a change of an omitted operator, so these mutants would make the tests look better than they are.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
@@ -169,7 +169,8 @@ func (g *generator) mutate(n ast.Node) {
 			g.replace(n, "")
 		}
 	case *ast.ExprStmt:
-		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // lock and unlock calls stay, since only the race detector would find a missing call
+		// Calls of Lock and Unlock stay: without one of them the tests would crash or hang.
+		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") {
 			g.replace(n, "")
 		}
 	case *ast.SendStmt:

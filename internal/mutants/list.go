@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// An entry is a mutant in a list, with the list's note about it.
+// An entry is a mutant in a list, with a note about the mutant.
 type entry struct {
 	plant.Bug
 	note string
@@ -72,7 +72,7 @@ func join(text, line string) string {
 	return text + "\n" + line
 }
 
-// The function `format` returns a mutant in the form that readList reads, with lines that are not indented.
+// The function `format` returns a mutant in the form that readList reads. It removes the indentation of the lines.
 func format(b plant.Bug) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %s", b.File, b.Func)

@@ -6,10 +6,10 @@
 //	go run ./internal/mutants -for 5m        # stops after five minutes; the next call continues
 //	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
-// A mutant is the code with one such change. A mutant is killed if a test fails or does not end. If a mutant survives, either a test is missing,
-// or the mutant is equivalent: callers cannot distinguish it from the original. equivalent.txt lists equivalent mutants, with the reason.
+// A mutant is the code with one such change. A mutant is killed if a test fails or does not end. If a mutant survives, either a test is missing, or
+// the mutant is equivalent: callers cannot distinguish it from the original. equivalent.txt lists known equivalent mutants, each with the reason.
 //
-// mustkill.txt and a test of this package list mutants that must always be killed.
+// mustkill.txt lists mutants that must always be killed, and signals_test.go lists bugs that the tests must always find.
 package main
 
 import (
@@ -77,7 +77,7 @@ type report struct {
 	files     []string
 	counts    map[string]*count
 	survivors []string
-	left      int      // the number of mutants that were not tried, because the time of the flag -for was over
+	left      int      // the number of mutants that were not tried, because the time of the flag -for had passed
 	broken    []string // tests that fail even without a bug
 }
 
@@ -218,8 +218,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// choose selects mutants by the seed, and compiles the tests with these mutants. The order of two mutants depends only on the seed and their
-// texts, so a change of the code elsewhere hardly changes the selection.
+// choose selects mutants by the seed, and compiles the tests with these mutants. The order of two mutants depends only on the seed and on their
+// texts. So the selection hardly changes if other code changes.
 func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, map[string]string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
@@ -238,14 +238,14 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 		if !errors.As(err, &broken) {
 			return chosen, binaries, err
 		}
-		for _, i := range slices.Backward(broken.Bugs) { // other mutants replace the mutants that do not compile
+		for _, i := range slices.Backward(broken.Bugs) { // remove the mutants that do not compile; the next round chooses others
 			all = slices.Delete(all, i, i+1)
 		}
 	}
 }
 
-// buildAll compiles the tests of all packages with the bugs. It compiles the root package first. This compilation finds every bug that does not
-// compile. All files with bugs are in the root package or in package machine, which the root package imports.
+// buildAll compiles the tests of all packages with the bugs. It begins with the root package, which imports package machine. All bugs are in these
+// two packages, so this first compilation finds every bug that does not compile.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {
@@ -261,7 +261,8 @@ func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (m
 	return binaries, nil
 }
 
-// The function `hash` returns a hash of everything on which the result of a test may depend.
+// The function `hash` returns a hash of most files on which the result of a test may depend. It omits some packages that the root package imports,
+// such as event, reactive and store.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

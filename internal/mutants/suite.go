@@ -36,7 +36,7 @@ type test struct {
 	Seconds float64
 }
 
-// block is a part of a file in which all lines are executed by the same tests.
+// block is a range of lines in a file, and the tests that execute these lines.
 type block struct {
 	First, Last int   // lines
 	Tests       []int // indices into suite.Tests, ascending
@@ -45,14 +45,14 @@ type block struct {
 // atOnce is the number of tests that are measured at the same time.
 const atOnce = 2
 
-// The type `measured` is a test with the lines that it executes, by file. The field `covered` is nil if the test failed or wrote no profile.
+// The type `measured` is a test, and the lines that it executes, by file. The field `covered` is nil if the test failed or wrote no profile.
 type measured struct {
 	test
 	covered map[string][][2]int
 }
 
-// The function `measure` runs each test in a process of its own, without a bug, to measure its time and coverage. The suite then omits tests that
-// took longer than the duration `slow`, unless `slow` is zero.
+// The function `measure` runs each test in a process of its own, without a bug, to measure its time and coverage. If `slow` is not zero, the suite
+// omits tests that took longer than `slow`.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {
@@ -121,10 +121,10 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			profile := filepath.Join(dir, name+".profile")
 			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
 			results[i].Package, results[i].Name = pkg, name
-			// m[1] is the time of the test itself, without the start of the process, which takes longer than most tests.
+			// m[1] is the time of the test itself. It does not include the start of the process, because the start takes longer than most tests.
 			if m := passed.FindStringSubmatch(text); m != nil && err == nil {
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
-				results[i].covered, _ = readProfile(profile) // a test without a profile is skipped and reported
+				results[i].covered, _ = readProfile(profile) // if there is no profile, the suite reports the test as broken
 			}
 			_ = os.Remove(profile) // the folder is temporary
 		})
@@ -195,7 +195,7 @@ type verdict struct {
 	Source string // the hash of the code and tests for which the verdict holds
 }
 
-// trial holds the binaries with mutants, and results that apply to all mutants.
+// trial holds what the tries of all mutants share: the tests, the binaries that contain the mutants, and the results of isSound.
 type trial struct {
 	*suite
 	root     string
@@ -203,8 +203,8 @@ type trial struct {
 	sound    map[test]bool     // the results of isSound so far
 }
 
-// The function `batches` divides tests, which are sorted by their duration, into lists. Each list contains tests of one package. The first lists of a
-// package take little time, and their tests kill most mutants.
+// The function `batches` divides tests into lists. The tests must be sorted by their duration. All tests of a list are in the same package. The first
+// lists of a package take little time, but their tests kill most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)
@@ -227,8 +227,9 @@ func batchesOf(tests []test) (all [][]test) {
 	return all
 }
 
-// The method `try` runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only
-// if the test also fails when it runs alone, and passes without the bug. Otherwise a test that always fails would kill every mutant.
+// The method `try` runs the tests that execute the line of a mutant, until one of them fails. If a test killed the mutant last time, this test runs
+// first. A failure counts only if the test fails again when it runs alone, and passes without the bug. Without this rule, a test that always fails
+// would kill every mutant. If the output does not name the failed test, the failure counts only if the whole list of tests passes without the bug.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
@@ -278,7 +279,7 @@ func (x *trial) isSound(ctx context.Context, t test) bool {
 	return sound
 }
 
-// The type `result` is the result of a list of tests.
+// The type `result` describes how a list of tests ended.
 type result struct {
 	failed, timedOut bool
 	test             string // the first test that failed or did not end, if it is known

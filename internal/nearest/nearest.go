@@ -12,10 +12,10 @@ const (
 	compared = 1_000 // the maximum number of choices that are compared, to bound the time
 )
 
-// Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Upper and lower case and the separators
-// "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: an additional letter, a missing letter, a
-// wrong letter, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them. If the name equals one
-// of the choices, Name returns false. Name compares at most the first thousand choices.
+// Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Name ignores upper and lower case, and the
+// separators "_", "-" and " ". It allows one slip for every three letters, but at most three slips. A slip is an additional letter, a missing letter,
+// a wrong letter, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them. If the name equals
+// one of the choices, Name returns false. Name compares at most the first thousand choices.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
@@ -72,9 +72,9 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			// No number in a later row is less than `least`. Without a swap, a number is computed from a number in this row, or from an earlier number in a
-			// later row, by adding zero or one. With a swap, a number in the next row is last[j]+1 for some j. Since this[j] is at most last[j]+1, this number
-			// is not less than `least`.
+			// No number in a later row is less than `least`. Without a swap, each number is a number of the row before or an earlier number of its
+			// own row, plus zero or one. With a swap, a number in the next row is last[j]+1 for some j. This number is not less than `least`, since
+			// this[j] is at most last[j]+1.
 			return allowed + 1
 		}
 		before, last, this = last, this, before

@@ -14,7 +14,8 @@ type entry struct {
 	waiting int
 }
 
-// Wait returns a channel that the next Notify of the name closes. The caller must call the function `stop` when it no longer waits.
+// Wait returns a channel. The next call of Notify with the same name closes this channel. When the caller stops waiting, it must call the function
+// `stop`.
 func (b *Board) Wait(name string) (changed <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

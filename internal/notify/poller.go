@@ -13,9 +13,9 @@ type Sighting struct {
 	Version uint64
 }
 
-// Question contains the names that a call of Look must report in addition to the names that have changed since the last call.
+// Question lists names that a call of Look must report even if they have not changed since the last call.
 type Question struct {
-	All   bool     // all names must be reported: a new watcher watches all names, or the last call failed, or Hurry was called
+	All   bool     // Look must report all names: a new watcher watches all names, or the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 
@@ -24,8 +24,8 @@ type Question struct {
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that the parameter `asked` requests, and the names that have changed. If `asked` is empty and no name has changed, Look
-	// may return no names and true for `unchanged`. If Look returns an error, the next call must report all names.
+	// Look returns the names that the parameter `asked` lists, and the names that have changed. If `asked` is empty and no name has changed, Look may
+	// return no names, and true for `unchanged`. If Look returns an error, the Poller asks for all names in the next call.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if not nil, is called when the polling ends: when the last watcher has left, or in Close. After the last watcher has left, a new watcher
 	// starts the polling again.
@@ -33,7 +33,7 @@ type Poller struct {
 
 	watchers Watchers
 	mu       sync.Mutex        // guards the fields below
-	told     map[string]uint64 // by name: its version in the latest result of Look; absent for a name that has a new watcher
+	told     map[string]uint64 // the versions of the names in the latest result of Look, without the names that have a new watcher
 	asked    Question          // for the next call of Look
 	now      chan struct{}     // contains a value if the next call of Look is due
 	stop     context.CancelFunc
@@ -42,7 +42,7 @@ type Poller struct {
 }
 
 // Watch calls the function `tell` when the next call of Look finds the name, and whenever the version of the name has changed. An empty name means
-// all names. The function `stop` ends the watch. When it returns, a call of `tell` may still be running.
+// all names. The function `stop` ends the watch. When `stop` returns, a call of `tell` may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()
@@ -93,7 +93,7 @@ func (p *Poller) Hurry() {
 // Tell calls the watchers of a name.
 func (p *Poller) Tell(name string) { p.watchers.Tell(name) }
 
-// Close ends the polling, and waits for the goroutine.
+// Close ends the polling, and returns when the goroutine has returned.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	p.closed = true

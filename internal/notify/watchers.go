@@ -14,8 +14,8 @@ type Watchers struct {
 
 type watcher struct{ tell func(name string) }
 
-// Add registers the function `tell` for a name, or for all names if the name is empty. The function `stop` removes `tell`. When it returns, a call
-// of `tell` may still be running.
+// Add registers the function `tell` for a name, or for all names if the name is empty. The function `stop` removes `tell`. When `stop` returns, a
+// call of `tell` may still be running.
 func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	x := &watcher{tell}
 	w.mu.Lock()

@@ -1,5 +1,5 @@
-// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Concurrent callers of sync.Once wait for a
-// mutex. Under testing/synctest, a goroutine that waits for a mutex keeps the clock from advancing, but the function may need the clock to advance.
+// Package once is like sync.Once, but its concurrent callers wait on a channel, not on a mutex. Under testing/synctest, the clock does not advance
+// while a goroutine waits for a mutex. But the function that Once calls may need the clock to advance.
 package once
 
 import "sync"
@@ -7,10 +7,10 @@ import "sync"
 // A Once calls one function. Its zero value is ready for use.
 type Once struct {
 	mu   sync.Mutex
-	done chan struct{} // closed when the function has returned; nil until it is called
+	done chan struct{} // closed when the function has returned; nil until the first call of Do
 }
 
-// The first call of Do calls f. All other calls of Do wait until f has returned, panicked or called Goexit.
+// Do calls f if no call of Do came before. All later calls of Do wait until this f has returned, panicked or called Goexit, and call nothing.
 func (o *Once) Do(f func()) {
 	o.mu.Lock()
 	done := o.done

@@ -1,6 +1,6 @@
-// Package plant compiles tests with bugs planted in the tested code. One binary contains all bugs of a list in addition to the original code, and an
-// environment variable switches one bug on. So a list of any length is compiled only once. The go command reads the files with bugs through an
-// overlay, so the files of the repository do not change.
+// Package plant plants bugs in code, and compiles the tests of this code. One binary contains the original code and all bugs of a list, and an
+// environment variable switches one bug on. So the tests are compiled only once, however long the list is. The go command reads the files with bugs
+// through an overlay, so the files of the repository do not change.
 package plant
 
 import (
@@ -40,10 +40,11 @@ func (b Bug) String() string {
 	return fmt.Sprintf("%s: %s: %q instead of %q", b.File, b.Func, b.New, old)
 }
 
-// The constant `variable` is the name of the environment variable that switches a bug on. Its value is the number of the bug, counted from 1.
+// The constant `variable` is the name of the environment variable that switches a bug on. The value of the environment variable is the number of the
+// bug, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
-// The overlay adds this file to a package.
+// The overlay adds this file to each package that has bugs.
 const (
 	switchFile   = "planted_bug.go"
 	switchSource = `package %s
@@ -84,7 +85,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		files[b.File] = append(files[b.File], i)
 	}
 	replace := map[string]string{}
-	lines := map[string][]int{} // by file, then by line: the bug of the line, or -1; used for compiler errors, which name lines
+	lines := map[string][]int{} // by file, then by line: the bug of the line, or -1; a compiler error names its line
 	write := func(name, text string, owner []int) {
 		broken := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), path.Base(name)))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
@@ -134,7 +135,7 @@ const Module = "github.com/seed-c794f7ef/kahn"
 
 var place = regexp.MustCompile(`(\d+_\w+\.go):(\d+):\d+: `)
 
-// blame returns the bugs in whose lines the compiler has found errors.
+// blame returns the bugs that do not compile: the compiler has found errors in their lines.
 func blame(text string, lines map[string][]int) []int {
 	var broken []int
 	for _, m := range place.FindAllStringSubmatch(text, -1) {
@@ -148,8 +149,8 @@ func blame(text string, lines map[string][]int) []int {
 }
 
 // Command returns a command that runs the binary in the folder of its package. The bug with the given index is switched on, or no bug if the index is
-// negative. The process gets at most 12 GB of address space, since a bug may cause an endless loop that allocates. In its environment KAHN_LONG is
-// empty, because the tests must find the bugs without this variable, too.
+// negative. The process gets at most 12 GB of address space, since a bug may cause an endless loop that allocates. KAHN_LONG is empty in the
+// environment of the process, because the tests must find the bugs even without this variable.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg
@@ -157,8 +158,9 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 	return cmd
 }
 
-// Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first chosen bug depends
-// on the contents of the files with planted bugs. So the sample of a commit is always the same, and changes of these files lead to other samples.
+// Sample chooses the bugs that are tried: a third of the bugs, or all of them if the environment variable KAHN_LONG is set. The contents of the files
+// in which bugs are planted determine which third it is. So the sample of a commit is always the same, and a change of these files may lead to
+// another sample.
 func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	var files []string
 	for _, b := range bugs {
@@ -183,7 +185,7 @@ func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	return chosen, nil
 }
 
-// The type `text` is a file under construction. It records for each line to which bug the line belongs.
+// The type `text` is a file under construction. For each line, the field `owner` is the bug to which the line belongs, or -1.
 type text struct {
 	strings.Builder
 	owner []int
@@ -201,8 +203,9 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// For each bug of a function, plantAll makes a copy of the body that has the bug. It inserts this copy before the original body. If the bug is
-// switched on, the copy runs instead of the original. Since the copy is in the same function, defer, recover and results work as in the original.
+// For each bug of a function, plantAll copies the body of the function, puts the bug into the copy, and inserts the copy before the original body. If
+// the bug is switched on, the copy runs instead of the original body. Since the copy is in the same function, its defer and return statements and its
+// calls of recover have the usual effect.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)

@@ -20,8 +20,8 @@ type Case struct {
 	Test string // the name of the test; its subtests run, too
 }
 
-// Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set. .ci/run sets KAHN_SAMPLE. Compiling the
-// bugs of a list takes as long as compiling the tests, and trying the bugs takes longer than the tests.
+// Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set. .ci/run sets KAHN_SAMPLE. Tests that plant
+// bugs are slow: they compile the tests of a package once more, and run a test for each bug that they try.
 func Wanted(t interface{ Skip(args ...any) }) {
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 tries a third of the planted bugs, KAHN_LONG=1 all of them")
@@ -31,7 +31,7 @@ func Wanted(t interface{ Skip(args ...any) }) {
 // atOnce is the number of tests that run at the same time. It is large because tests mostly wait.
 const atOnce = 6
 
-// The function `spread` chooses at most the given number of elements of a list, at equal distances.
+// The function `spread` chooses elements of a list at equal distances, but at most the given number of elements.
 func spread(list []int, most int) []int {
 	if len(list) <= most {
 		return list
@@ -44,8 +44,9 @@ func spread(list []int, most int) []int {
 }
 
 // Try compiles the tests of the package in the working folder, with all bugs. It then chooses at most the given number of bugs from the result of
-// [Sample], and runs the test of each of these bugs. It returns an error that names all bugs whose tests pass. It also returns an error if a test
-// fails without a bug. The parameter root is the folder of the repository, and env is added to the environment of the tests.
+// [Sample], and runs the test of each of these bugs. If a test passes in spite of its bug, Try returns an error, which names all these bugs. It also
+// returns an error if one of the chosen bugs' tests fails without a bug. The parameter root is the folder of the repository. Try adds env to the
+// environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {
@@ -101,7 +102,8 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	return errors.Join(append(missed, err, ctx.Err())...)
 }
 
-// The function `failed` reports whether a command ran and failed, as tests that find a bug do. With any other error the command did not start.
+// The function `failed` reports whether err means that a command ran and failed. A test that finds a bug fails in this way. Any other error means
+// that the command did not start.
 func failed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

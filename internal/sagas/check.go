@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Check returns the defects that it finds in an ended run and in the effects of the run's nodes.
+// Check returns all defects of an ended run. It compares the Result and the events of the run with what the World has recorded.
 func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.Event) (wrong []string) {
 	wrong = w.Wrong
 	ends, reported := map[string]kahn.Status{}, map[string]bool{}
@@ -57,7 +57,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.Undone[n.ID], n.CompensationErr))
 		}
-		for path, e := range w.Ended { // before n was undone, all nodes downstream of n, and all nodes inside them, must have been undone
+		for path, e := range w.Ended { // all nodes downstream of n and all nodes inside them must have been undone before n
 			if top := topOf(path); w.Begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.Begun[n.ID]) {
 				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
 			}
@@ -88,7 +88,7 @@ func topOf(path string) string {
 }
 
 // The function `phases` checks that all nodes except cleanup nodes and end nodes have ended before the first node is undone. It also checks that no
-// cleanup node or end node begins between the first event about undoing a node and the last.
+// cleanup node or end node begins between the first and the last event about undoing a node.
 func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 	late := map[string]bool{}
 	plan, _ := g.Compile()

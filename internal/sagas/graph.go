@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Graph returns a random graph whose nodes may be undone.
+// Graph returns a random graph. Most of its nodes have a compensation.
 func (w *World) Graph(r *rand.Rand, depth int) *kahn.Graph {
 	g := new(kahn.Graph)
 	n := 2 + r.IntN(7)
@@ -91,7 +91,7 @@ func (w *World) cleanup(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// The method `composite` turns some nodes into composites: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
+// The method `composite` may turn the node n into a composite: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
 func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	if depth == 0 || r.IntN(3) > 0 {
 		return
@@ -146,7 +146,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
-// Conditions returns random options of a run, and a function that may stop the run.
+// Conditions returns random options for a run, and the function `host`, which may stop the run or one of its nodes.
 func Conditions(r *rand.Rand, cancel func()) (opts []kahn.Option, host func(*kahn.Run)) {
 	opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
 	if r.IntN(3) == 0 {

@@ -18,19 +18,19 @@ import (
 type Trial struct {
 	Seed   uint64
 	Depth  int    // the depth of nested composites
-	Deaths []int  // by process: the number, from 1, of the write at which the process dies; the process after the last entry does not die
+	Deaths []int  // by process: the number of the write at which the process dies, counted from 1; the process after the last entry does not die
 	Kept   bool   // whether the store applies the write at which a process dies
 	Run    string // the id of the run
 
-	// Away waits until another process may take over the run, whose lease the dead process holds.
+	// Away returns when another process may take over the run. The parameter is the lease of the dead process.
 	Away func(dead store.Lease)
 	// CheckEvents is kahntest.CheckEvents.
 	CheckEvents func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 }
 
-// EachDeath performs each random saga many times. In each performance the process dies at a different write. In some performances the process that
-// continues the run dies, too. If `every` is false, EachDeath skips most writes. It returns the number of runs in which a process died, and the
-// number of nodes that were undone in those runs.
+// EachDeath performs each random saga many times. Each time the process dies at a different write. Sometimes the process that continues the run dies,
+// too. If `every` is false, EachDeath skips most writes. It returns the number of runs in which a process died, and the number of nodes that were
+// undone in those runs.
 func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcome) (died, undone int) {
 	for depth := range 3 {
 		for i := range graphs {
@@ -80,7 +80,7 @@ func (o *Outcome) String() string {
 	return b.String()
 }
 
-// Perform performs the saga over a store.
+// Perform performs the saga over a store, and records the defects in the Outcome.
 func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 	w := New(x.Seed)
 	r := rand.New(rand.NewPCG(x.Seed, 7))
@@ -98,7 +98,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 		}
 		run, err := kahn.Start(ctx, g, nil, append(slices.Clone(opts), kahn.Durable(m), kahn.RunID(x.Run), kahn.StoreEvents())...)
 		switch {
-		case errors.Is(err, kahn.ErrFinished): // the run had ended: the store applied the write at which the last process died
+		case errors.Is(err, kahn.ErrFinished): // the run had ended: the store applied the last write of the dead process
 			o.Result, o.Err = kahn.ReadResult(ctx, g, s, x.Run, opts...)
 		case err != nil:
 			return failed(err)
@@ -191,8 +191,8 @@ func (m *doomed) Release(ctx context.Context, l store.Lease) error {
 	return m.EventStore.Release(ctx, l)
 }
 
-// misledBy compares the stored Compensation of a run with the records of the run's nodes, and describes the difference. A wrong Compensation would
-// mislead List, which filters runs by it.
+// misledBy checks whether the stored Compensation of a run agrees with the records of the run's nodes. If not, it describes the difference. List
+// filters runs by Compensation, so a wrong value would mislead List.
 func misledBy(ctx context.Context, s store.Store, run string) string {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -206,7 +206,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		// A node that is being undone does not count if a composite around the node has a compensation of its own, and so a record of its own.
+		// A node that is being undone does not count if a composite around it also has a record of a compensation.
 		if status != kahn.Running || !covered {
 			has[status] = true
 		}

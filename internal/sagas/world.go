@@ -1,5 +1,5 @@
-// Package sagas performs random graphs whose nodes have compensations, and reports defects. A defect is an effect that is neither undone nor
-// reported, a compensation that is not in the reverse order of the edges, or an idempotency key that is used twice.
+// Package sagas performs random graphs whose nodes have compensations, and reports defects. Examples of defects are an effect that should have been
+// undone and is not reported, a node that was undone before its successors, and a wrong idempotency key.
 package sagas
 
 import (
@@ -17,14 +17,14 @@ const ms = time.Millisecond
 
 var errSoldOut = errors.New("sold out")
 
-// World is the outside world that steps change. It records, for each node that may be undone, whether the node has an effect. The functions of the
-// nodes in [World.Graph] change the World, and record defects of their calls.
+// World is the outside world, which steps change. For each node that may be undone, World records whether the node has an effect. The steps and
+// compensations of a graph from [World.Graph] change the World. They also record the defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt, if not nil, changes a node of a random graph. Graph may turn the node into a composite. It calls Adapt before that with `whole` false,
-	// and afterwards with `whole` true.
+	// Adapt, if not nil, changes a node of a random graph. Graph calls Adapt with `whole` false. Then Graph may turn the node into a composite, and
+	// calls Adapt with `whole` true. For a cleanup node, Graph makes only the second call.
 	Adapt func(n *kahn.Node, whole bool)
-	// Graphs are the graphs that steps return. The state that such a step gives to Expand is the index of its graph.
+	// Graphs are the graphs that steps return. Each of these steps gives the index of its graph to Expand, as the state.
 	Graphs []*kahn.Graph
 
 	Mu     sync.Mutex      // guards the fields below
@@ -36,7 +36,7 @@ type World struct {
 	Wrong  []string
 
 	life int  // the number of processes that have died
-	dead bool // whether the process has died; its steps then have no effects
+	dead bool // whether the process has died; if so, its steps have no effects
 	keys map[string]*keysOf
 }
 
@@ -53,8 +53,8 @@ func New(seed uint64) *World {
 	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
 }
 
-// Called records the key of a call. All calls of a step must have the same key until the node is undone. All calls that undo the node must have
-// a common key, which differs from the key of the step.
+// Called records the idempotency key of a call. Until the node is undone, all calls of its step must have the same key. All calls that undo the node
+// must also have the same key, which must differ from the key of the step.
 func (w *World) Called(s *kahn.Step) {
 	k, key := w.keys[s.Path()], s.IdempotencyKey()
 	if k == nil {
@@ -65,7 +65,8 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // the node is undone again, under a new key: a composite around it had a new attempt, which did not call the node's step
+		// If the node is undone again under a new key, a composite around it has had a new attempt, which did not call the node's step.
+		if k.undone && key != k.undoes {
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {

@@ -1,6 +1,6 @@
-// Package strict lets kahn's own tests fail at a defect of the engine. In production, the engine only reports such a defect, and the run continues.
+// Package strict makes kahn's own tests fail if the engine has a defect. In production, the engine reports the defect, and the run continues.
 package strict
 
-// If Transitions is set, a State checks each transition of a node, and panics if the table of transitions does not contain it. The project's own
+// Transitions makes a State check each transition of a node, and panic if the table of transitions does not contain the transition. The project's own
 // tests set Transitions before anything runs.
 var Transitions bool

@@ -22,9 +22,9 @@ type Maker struct {
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // together with Inline: more nodes become gates, and some gates have a timeout
 	Cleanups bool          // three nodes in ten are cleanup nodes; without Cleanups one in ten is, or none if Waits is set
-	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many of them end at the same instant; 0 means random times
+	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many end at the same instant; if Tick is 0, they are random
 	Expands  bool          // steps return some of the sub-graphs
-	Calm     bool          // statuses do not depend on the order of events
+	Calm     bool          // no CancelLosers and no FailFast, so statuses do not depend on the order of events
 	Fine     bool          // delays and timeouts hardly ever end at the same instant
 }
 
@@ -140,8 +140,8 @@ func (x Maker) inlined(n *kahn.Node) {
 }
 
 // The method `bind` lets edges to a node set parameters of the node, and may give the node ports. Several values for one parameter may be merged, and
-// ports may be required. A node with the join AnySucceeded starts when the first predecessor has succeeded, so its inputs depend on the order in
-// which the predecessors end. If x.Patient is set, this order is not determined, so bind does not change a node with this join.
+// ports may be required. The inputs of a node with the join AnySucceeded depend on the order in which its predecessors end. If x.Patient is set, this
+// order is not determined, so bind does nothing for a node with this join.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return

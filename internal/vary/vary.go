@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Texts lists strings that need escapes in JSON, or are long, empty or invalid UTF-8.
+// Texts lists strings of many kinds: some need escapes in JSON, and some are long, empty or invalid UTF-8.
 var Texts = []string{
 	"", "plain", `"quoted" \ back`, "<script>&amp;</script>", "\x00\x01\b\f\n\r\t\x1f\x7f", "é€😀", "\u2028\u2029\ufffd", "\xff\xfe broken \xc3", strings.Repeat("x", 3000),
 }
@@ -20,8 +20,9 @@ func JSON(variant int) json.RawMessage {
 	return json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])
 }
 
-// Set sets a value, including its exported fields and elements, to one of many variants. If the function `own` is not nil, Set first calls `own`
-// with the address of each value. The function `own` returns true if it has set the value itself.
+// Set sets a value, including its exported fields and elements, to one of many variants. If the function `own` is not nil, Set first calls `own` with
+// the address of the value, and does the same for each field and element. If `own` returns true, `own` has set the value, and Set leaves the value as
+// it is.
 func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant int) bool) {
 	at := v.Addr().Interface()
 	if own != nil && own(at, variant) {

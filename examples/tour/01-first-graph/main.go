@@ -1,5 +1,5 @@
-// A graph says which step follows which. kahn begins a step as soon as the steps before it are done, so the tea and the toast are made at
-// the same time, and breakfast is served when both are ready.
+// A graph says which steps each step waits for. kahn begins a step as soon as these steps are done: the toast is made while the water boils,
+// and breakfast is served when both the tea and the toast are ready.
 package main
 
 import (

@@ -9,13 +9,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// measure takes a root input.
+// measure reads a root input of the run.
 func measure(_ context.Context, s *kahn.Step) (any, error) {
 	city, err := kahn.Root[string](s, "city")
 	return len(city) * 4, err
 }
 
-// advise takes the output of another step, and a static parameter of its own node.
+// advise reads the output of another step, and a static parameter of its own node.
 func advise(_ context.Context, s *kahn.Step) (any, error) {
 	degrees, err := kahn.Param[int](s, "degrees")
 	if err != nil {

@@ -1,5 +1,5 @@
-// A graph can be data: each node names its kind, and the host has one function for each kind. A graph with a kind that the host does not
-// have is refused before anything runs.
+// A graph can be data: each node names its kind, and the host has one function for each kind. If the host lacks the function for a kind, kahn
+// refuses the graph before any step runs.
 package main
 
 import (

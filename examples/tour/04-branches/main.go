@@ -1,7 +1,7 @@
-// A condition takes one of its branches. The nodes of the other branch are skipped, and so are nodes that follow only skipped nodes. A
-// node that also follows another node runs without the output of the skipped node, unless its SkipMode is kahn.SkipStrict. "pay" takes
-// its data from "order", but runs only if its branch is taken. By default a condition runs after a failure, too. The condition here needs the
-// output of "order", so its join rule is AllSucceeded.
+// A condition takes one of its branches, and kahn skips the first nodes of the other branch. kahn also skips a node if all its predecessors were
+// skipped. If only some were skipped, the node runs without their outputs, unless its SkipMode is kahn.SkipStrict. "pay" gets its data from "order",
+// but runs only if the branch "true" is taken. By default a condition runs even if its predecessor fails. The condition here needs the output of
+// "order", so its join rule is AllSucceeded.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A join rule decides, from the predecessors that have ended, whether a node runs. By default all predecessors must succeed. Here the
-// first mirror that answers is enough, and the others are stopped.
+// The join rule of a node decides whether the node runs, depending on how its predecessors end. By default all predecessors must succeed.
+// Here one mirror is enough: when the first mirror answers, kahn stops the others.
 package main
 
 import (

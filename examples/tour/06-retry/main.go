@@ -1,4 +1,4 @@
-// A node may be attempted several times, with pauses that grow. A step marks an error as permanent if another attempt would fail, too.
+// If a step fails, kahn can call it again, after pauses that grow. A step marks its error as permanent if another attempt would fail, too.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A failure stops what depends on it, and nothing else. A catch edge leads to a node that handles the failure, and a cleanup node runs
-// however the other nodes have ended. A run whose failures were all handled has completed, and is degraded.
+// If a node fails, the nodes that depend on it do not run, and all others do. A catch edge leads to a node that handles the failure. A cleanup
+// node always runs, however the other nodes end. If all failures of a run were handled, the run completes and is degraded.
 package main
 
 import (

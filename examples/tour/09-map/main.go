@@ -1,5 +1,5 @@
-// A map performs a step for each item of a list. Here a quarter of the items may fail, two are performed at a time, and each has its own
-// retries.
+// A map performs a step for each item of a list. Here a quarter of the items may fail, at most two items run at once, and each item has its
+// own retries.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Many pages are fetched at once, but never more than two from one site: the key of an item is its site, and KeyLimit bounds each key.
+// Many pages are fetched at once, but at most two from each site: the key of an item is its site, and KeyLimit bounds each key.
 package main
 
 import (
@@ -36,7 +36,7 @@ func fetch(ctx context.Context, s *kahn.Step) (any, error) {
 
 func main() {
 	var pages []page
-	for range 3 { // three sites, each of which refuses a request while it is busy with two others
+	for range 3 { // three sites; while a site serves two requests, it refuses a third
 		var busy atomic.Int32
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer busy.Add(-1)

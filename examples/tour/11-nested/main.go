@@ -1,5 +1,5 @@
-// A node can contain a graph. Here the node repeats its graph until the result is good enough. The nodes inside have paths of their
-// own.
+// A node can contain a graph. Here the node "draft" repeats its graph until the result is good enough. Each node inside has its own path,
+// for example draft#2/review.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 func main() {
 	round := new(kahn.Graph).Add(
 		kahn.Node{ID: "write", Do: func(_ context.Context, s *kahn.Step) (any, error) {
-			if last, ok := s.Root("previous"); ok { // the output of the iteration before
+			if last, ok := s.Root("previous"); ok { // the output of the previous iteration
 				return fmt.Sprint("very ", last), nil
 			}
 			return "good", nil

@@ -1,4 +1,4 @@
-// A run that has failed need not be repeated as a whole: a redrive repeats what failed and what follows it, and keeps all other outputs.
+// A redrive continues a failed run: it performs the failed nodes and the nodes after them, and keeps the outputs of all other nodes.
 package main
 
 import (

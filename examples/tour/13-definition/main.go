@@ -1,4 +1,4 @@
-// A graph can be a document that people write. Package definition reads JSON, definition/yaml reads YAML, and every mistake is reported with
+// A graph can be a document that people write. Package definition reads JSON, and definition/yaml reads YAML. Both report every mistake with
 // its place.
 package main
 

@@ -1,5 +1,5 @@
-// Package typed connects Go functions by their values, and the compiler checks the connections: a misspelt or forgotten input, a cycle and
-// a value of the wrong type do not compile.
+// With package typed, the result of one Go function is an argument of the next. The compiler checks these connections: it rejects a misspelt
+// or forgotten input, a cycle, and a value of the wrong type.
 package main
 
 import (

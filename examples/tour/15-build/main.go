@@ -1,5 +1,5 @@
-// This program is a parallel build that shows its progress on the terminal. Every package is a node and every import an edge. At most four packages
-// are compiled at a time, and packages on the longest remaining path begin first.
+// This program is a parallel build that shows its progress on the terminal. Every package is a node, and every import is an edge.
+// At most four packages are compiled at once. Of the packages that are ready, the one with the longest remaining path begins first.
 package main
 
 import (

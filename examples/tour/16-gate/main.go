@@ -1,4 +1,4 @@
-// A gate waits for a person, and needs neither a goroutine nor a slot meanwhile. This gate accepts only answers that lead to a branch,
+// While a gate waits for a person, it holds neither a goroutine nor a slot. This gate accepts an answer only if it is the label of a branch,
 // and records who answered.
 package main
 

@@ -1,5 +1,5 @@
 // Two processes perform one run with an approval. The first process performs the run up to the gate, and ends. The answer may come days later, in
-// another process: the run continues from the file approval.db, and no step is repeated.
+// another process. That process continues the run from the file approval.db, and repeats no step.
 //
 //	go run ./examples/tour/17-approval           # asks
 //	go run ./examples/tour/17-approval approve   # answers

@@ -1,5 +1,5 @@
-// A run reports what happens as a sequence of events. Any number of readers can follow the events, during the run or later, and a step can
-// publish pieces of its output before it has finished.
+// A run reports what happens as a sequence of events. Any number of readers can follow the events, during the run or later. While a step
+// runs, it can publish pieces of its output.
 package main
 
 import (

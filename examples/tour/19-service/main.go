@@ -1,6 +1,6 @@
-// A service. POST /orders/7 begins a run, or continues it after a restart; GET /orders/7/events streams the run's events; and POST
-// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and the runs in orders.db continue after a
-// restart.
+// This program is an HTTP service. POST /orders/7 begins the run of order 7, or continues the run after a restart of the service.
+// GET /orders/7/events streams the run's events, and POST /orders/7/paid answers the run's gate. After Ctrl-C, running steps have ten seconds to
+// finish. The unfinished runs are in orders.db, and can continue after a restart.
 package main
 
 import (
@@ -42,8 +42,8 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// The run gets neither the context of the request nor the context of the signal, because the steps of a durable run are interrupted when
-		// its context ends.
+		// When the context of a durable run ends, kahn interrupts the run's steps. So the run gets a context that never ends, not the context of the
+		// request or the signal.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
@@ -54,14 +54,14 @@ func main() {
 		}
 	})
 	http.Handle("GET /orders/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
-		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // includes the events before a restart
+		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // also yields the events from before a restart
 	}})
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
 	}
 	log.Print("listening on ", listener.Addr())
-	server := &http.Server{BaseContext: func(net.Listener) context.Context { return stop }} // the signal ends streams
+	server := &http.Server{BaseContext: func(net.Listener) context.Context { return stop }} // the signal ends the streams of events
 	go func() { log.Print(server.Serve(listener)) }()
 	<-stop.Done()
 	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)

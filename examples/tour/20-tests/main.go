@@ -1,5 +1,5 @@
-// A graph is tested with mocks in place of steps: joins, conditions and policies are real. In a program's tests package kahntest does more:
-// fake time, scripted steps, every order of steps, and a crash at every write.
+// TestMode runs a graph with mocks instead of steps; the graph's joins, conditions and policies are real. For Go tests, package kahntest has
+// more: fake time, scripted steps, many orders of steps, and a crash at every write.
 package main
 
 import (

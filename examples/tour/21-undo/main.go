@@ -1,5 +1,5 @@
-// A run that fails undoes its steps, the last step first. This includes a step whose answer was lost, since the step may have had its
-// effect. The graph need not say when to undo: a run undoes its steps after a failure, a cancellation or a timeout.
+// A run that fails undoes its steps, the last step first. It also undoes a step whose answer was lost, since this step may have had an
+// effect. The graph says how to undo each step, but not when: a run undoes its steps whenever it fails, is cancelled or times out.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 	for _, last := range []string{"mail", "ship", "invoice"} {
 		fmt.Println("an order that ends with", last)
-		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error that Execute returns is the error of the step, which is expected
+		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error is ignored, since two of the runs fail as expected
 		charge, _ := res.Node("charge")
 		fmt.Println(res.Status, "| charge:", charge.Status, "| compensation:", charge.Compensation)
 	}

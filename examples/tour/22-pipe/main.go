@@ -1,5 +1,5 @@
-// Overlapping stages form one node. Here the first stage joins a model's tokens into sentences, and the second turns sentences into speech, while the
-// model still writes. After a failure kahn retries the whole node.
+// Stages that overlap form one node. While a model still writes, one stage joins the model's tokens into sentences, and the next stage turns the
+// sentences into speech. If a stage fails, kahn retries the whole node.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// tokens yields what a model answers to a prompt.
+// tokens yields the tokens of a model's answer to a prompt.
 func tokens(prompt string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, token := range []string{"You", " asked", " for ", prompt, ".", " Here", " it", " is", "."} {
@@ -43,7 +43,7 @@ func sentences(tokens iter.Seq2[string, error]) iter.Seq2[string, error] {
 	}
 }
 
-// speak fails in the first attempt, because the voice is busy.
+// speak turns a sentence into speech. In the first attempt of the node it fails, because the voice is busy.
 func speak(ctx context.Context, sentence string) (string, error) {
 	if kahn.StepOf(ctx).Attempt() == 1 {
 		return "", errors.New("the voice is busy")

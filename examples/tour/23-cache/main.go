@@ -1,4 +1,4 @@
-// A step that costs money is called once for each input and each version of the step. A second process finds the outputs for which the first process
+// kahn calls a costly step only once for each input and each version of the step. A second process finds the outputs for which the first process
 // has paid.
 package main
 
@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// corpus returns a graph that embeds each document, and joins the vectors into an index. The Memo of a node is the version of its step.
+// corpus returns a graph that embeds each document, and joins the vectors into an index. The field Memo of a node is the version of the step's code.
 func corpus(version string, docs []string) *kahn.Graph {
 	embed := func(_ context.Context, s *kahn.Step) (any, error) {
 		text, err := kahn.Param[string](s, "item")
@@ -50,7 +50,7 @@ func perform(dir string) error {
 		{"a better model", "v2", []string{"a cat"}},
 	} {
 		fmt.Println(run.about)
-		memo := &kahn.Memo{Cache: store.DirCache{Dir: dir}} // a process has a Memo of its own, and processes share the folder
+		memo := &kahn.Memo{Cache: store.DirCache{Dir: dir}} // each process has its own Memo, and all processes share the folder
 		res, err := kahn.Execute(context.Background(), corpus(run.version, run.docs), nil, memo)
 		if err != nil {
 			return err

@@ -1,5 +1,5 @@
-// A tenant with many runs does not delay a tenant with a single run: due runs take turns by key. The program ../../tenants shows
-// further limits for tenants.
+// A tenant with one run does not wait for all the runs of a tenant with many. The key of a run is its tenant, and the keys of the due runs take
+// turns. The program examples/tenants shows more limits for tenants.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	create("globex-0", "globex", 0)
 	create("acme-urgent", "acme", 1) // this run begins before acme's other runs; globex still gets its turn
 
-	runner := &kahn.Runner{MaxRuns: 1} // one run at a time, so that the order shows
+	runner := &kahn.Runner{MaxRuns: 1} // one run at a time, so that the output shows the order
 	served := make(chan error)
 	go func() {
 		served <- runner.Serve(ctx, kahn.Service{Store: &db, KeyRuns: 1, Workflows: []kahn.Workflow{{Graph: report}}})

@@ -1,5 +1,5 @@
-// A report is written every night at half past two in Berlin. The program also runs the reports of three past nights. In one of these nights clocks
-// went back, so half past two came twice.
+// A report is written every night at half past two in Berlin. The program also writes the reports of three past nights. In one of these nights,
+// clocks went back and half past two came twice; the program writes only one report for that night.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}})
 
 	var runner kahn.Runner
-	service := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: report}}} // use a database if several processes serve it
+	service := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: report}}} // use a database if several processes serve the schedule
 	s, err := schedule.New(&runner, service, schedule.Schedule{Name: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin"})
 	if err != nil {
 		log.Fatal(err)
@@ -37,7 +37,7 @@ func main() {
 	var created []string
 	for {
 		created, err = s.Backfill(ctx, "report", made, made.AddDate(0, 0, 3))
-		// ErrUnknownSchedule means that Serve has not written the schedule yet, so the program tries again.
+		// Until Serve has written the schedule, Backfill returns ErrUnknownSchedule, and the program tries again.
 		if !errors.Is(err, schedule.ErrUnknownSchedule) {
 			break
 		}
