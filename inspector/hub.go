@@ -1,9 +1,11 @@
 package inspector
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -102,12 +104,13 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// The function `differences` returns the nodes whose statuses differ between two cursors of a run without events.
-func differences(now, before cursor) nodesMessage {
+// The function `differences` returns the nodes of a run without events whose statuses differ between the cursor `now` and any of the cursors
+// `before`.
+func differences(now cursor, before []cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0
 	for _, id := range now.run.Plan().Declared() {
-		if now.nodes[i] != before.nodes[i] {
+		if slices.ContainsFunc(before, func(c cursor) bool { return c.nodes[i] != now.nodes[i] }) {
 			m.Nodes = append(m.Nodes, change{Path: id, Status: now.nodes[i : i+1]})
 		}
 		i++
@@ -115,18 +118,16 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// The method `earliest` compares the cursors of the pages that show the run, and returns the one with the lowest event id. Each cursor is from
-// the time when its page joined. If the run has no events, `earliest` returns any of the cursors.
-func (h *hub) earliest(id string) (c cursor) {
+// The method `joined` returns the cursors of the pages that show the run. Each cursor is from the time when its page joined.
+func (h *hub) joined(id string) (list []cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found := false
 	for p := range h.pages {
-		if p.run == id && (!found || p.from.event < c.event) {
-			found, c = true, p.from
+		if p.run == id {
+			list = append(list, p.from)
 		}
 	}
-	return c
+	return list
 }
 
 // The method `leave` removes a page. It stops the goroutine if the page was the last.
@@ -355,35 +356,38 @@ func (w *watch) list() runsMessage {
 }
 
 // The method `nodes` sends the changes in a run to the pages that show the run. If w.cursors has no cursor of the run, it sends the changes since
-// the cursor that the method `earliest` returns.
+// each of these pages joined.
 func (w *watch) nodes(id string) {
-	run, ok := w.hub.handler.Runner.Run(id)
-	if !ok {
+	now := w.hub.last(id)
+	run, last := now.run, now.event
+	if run == nil {
+		return
+	}
+	// The hub reads the pages' cursors after `now`: a page that joins even later reads a state that is at least as new as `now`.
+	before := w.hub.joined(id)
+	if c, known := w.cursors[id]; known {
+		before = []cursor{c}
+	}
+	w.cursors[id] = now
+	before = slices.DeleteFunc(before, func(c cursor) bool { return c.run == run && c.event > last || c == now }) // these pages miss nothing
+	if len(before) == 0 {
 		return
 	}
 	mine := func(p *page) bool { return p.run == id }
 	first, _ := run.EventRange()
-	before, known := w.cursors[id]
-	if !known {
-		before = w.hub.earliest(id)
-	}
-	now := w.hub.last(id)
-	w.cursors[id] = now
-	last := now.event
+	after := slices.MinFunc(before, func(a, b cursor) int { return cmp.Compare(a.event, b.event) }).event
 	switch {
-	case before == now:
+	case slices.ContainsFunc(before, func(c cursor) bool { return c.run != run }), first > after+1:
+		w.hub.send(reset, mine) // the id names another run now, or the log has dropped events that the pages have not got
 		return
-	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
+	case last == 0:
 		w.hub.tell("nodes", differences(now, before), mine)
-		return
-	case before.run != run, first > before.event+1: // the id names another run now, or the log has dropped events that the pages lack
-		w.hub.send(reset, mine)
 		return
 	}
 	m := nodesMessage{Run: id, Event: last, Nodes: []change{}}
 	at := map[string]int{}
 	var failed error
-	for e := range reached(context.Background(), run, before.event, last, &failed) {
+	for e := range reached(context.Background(), run, after, last, &failed) {
 		m.Lines++
 		status, ok := statusAfter(e.Type)
 		if !ok {

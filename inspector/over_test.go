@@ -373,6 +373,62 @@ func TestRunWithoutEvents(t *testing.T) {
 	})
 }
 
+// If several pages join within one tick, each gets the changes since it joined, whether the run has events or not. If the id has come to name another
+// run between two joins, the page that joined first reads everything again.
+func TestPagesThatJoinWithinOneTick(t *testing.T) {
+	t.Parallel()
+	gates := new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "h", Kind: kahn.KindGate})
+	for name, retain := range map[string]int{"events": 100, "no events": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rn := &kahn.Runner{}
+				h := Handler(free(Options{Runner: rn}))
+				run, err := rn.Start(t.Context(), gates, nil, kahn.RunID("r"), kahn.Retain(retain))
+				require.NoError(t, err)
+				synctest.Wait()
+				tabs := []*tab{openTab(t.Context(), h, "r")}
+				synctest.Wait()
+				join := func() { // many pages, so that a hub that looks at one of them hardly chooses the first by chance
+					synctest.Wait()
+					for range 20 {
+						tabs = append(tabs, openTab(t.Context(), h, "r"))
+					}
+					synctest.Wait()
+				}
+				require.NoError(t, run.Signal(t.Context(), "g", 1))
+				join()
+				time.Sleep(time.Second)
+				var got []change
+				for _, m := range messages[nodesMessage](t, tabs[0], "nodes") {
+					got = append(got, m.Nodes...)
+				}
+				require.Equal(t, []change{{Path: "g", Status: "c"}}, got)
+				for _, p := range tabs {
+					p.close()
+				}
+				time.Sleep(time.Second)
+
+				tabs = []*tab{openTab(t.Context(), h, "r")}
+				synctest.Wait()
+				require.NoError(t, run.Signal(t.Context(), "h", 1))
+				_, err = run.Wait()
+				require.NoError(t, err)
+				_, err = rn.Start(t.Context(), gates, nil, kahn.RunID("r"), kahn.Retain(retain)) // this run has fewer events
+				require.NoError(t, err)
+				join()
+				time.Sleep(time.Second)
+				require.Len(t, messages[struct{}](t, tabs[0], "reset"), 1)
+				for _, p := range tabs {
+					p.close()
+				}
+				require.NoError(t, rn.Shutdown(context.Background()))
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
 // paying returns a graph that fails if its input is wrong.
 func paying() *kahn.Graph {
 	return (&kahn.Graph{Name: "paying"}).Add(kahn.Node{ID: "charge", Ports: []kahn.Port{{Name: "eur"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
