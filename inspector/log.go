@@ -457,7 +457,8 @@ type span struct {
 type timelineReply struct {
 	// Start is the beginning of the timeline: the beginning of the run or, if the first kept event came earlier, the time of this event. All
 	// other times count from Start. Now is the end of the timeline: the current time or, if the run has ended, the end of the run. For a stored
-	// run that has lost its process, Now is the time at which the process was last heard of.
+	// run that has lost its process, Now is the time at which the process was last heard of. If the run has not begun, Start is missing and
+	// Now is 0.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	// Remaining is an estimate of the time between Now and the end of a live run. It is nil if there is no estimate, or if the run has to wait
@@ -479,10 +480,10 @@ type timelineReply struct {
 func (c *call) timeline() (any, error) {
 	run := c.withPast()
 	zero, end := c.period(run)
-	reply := timelineReply{Start: stamp(zero), Now: millis(end.Sub(zero)), Spans: []span{}}
-	if zero.IsZero() {
-		return reply, nil
+	if zero.IsZero() { // the run has not begun
+		return timelineReply{Spans: []span{}}, nil
 	}
+	reply := timelineReply{Start: stamp(zero), Now: millis(end.Sub(zero)), Spans: []span{}}
 	_, last := c.target.EventRange()
 	if s := c.stored(); s != nil && last == 0 {
 		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])

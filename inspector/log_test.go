@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -134,4 +137,74 @@ func TestLastLineHasTheCause(t *testing.T) {
 	}
 	require.Regexp(t, `^the run is failed after .*: S/load: duplicate key$`, last("fails"))
 	require.Regexp(t, `^the run is failed after .*: run_timeout$`, last("expires"))
+}
+
+// Nothing waits for an event that has not happened: neither the timeline of a pending run, which is empty, nor the timeline and the log of a
+// continued run whose first new event the store has not confirmed.
+func TestNothingWaitsForAnEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		h := Handler(free(Options{Runner: rn}))
+		read := func(path, run string, reply any) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			q := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/"+path+queried("run", run), nil)
+			q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
+			w, began := httptest.NewRecorder(), time.Now()
+			h.ServeHTTP(w, q)
+			require.Zero(t, time.Since(began), "it answers at once")
+			require.Equal(t, http.StatusOK, w.Code, w.Body)
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), reply))
+		}
+		g := new(kahn.Graph).Add(
+			kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }},
+			kahn.Node{ID: "b", Kind: kahn.KindGate, After: []string{"a"}},
+		)
+		db := &stuckStore{Memory: &store.Memory{}}
+		past, err := kahn.Start(t.Context(), g, nil, kahn.RunID("continued"), kahn.Durable(db))
+		require.NoError(t, err)
+		synctest.Wait()
+		past.Leave()
+		_, _ = past.Wait()
+		time.Sleep(time.Hour)
+
+		db.stuck = make(chan struct{})
+		release := sync.OnceFunc(func() { close(db.stuck) })
+		defer func() {
+			release()
+			for run := range rn.Runs() {
+				_ = run.Cancel() // returns an error if the run has ended
+			}
+			require.NoError(t, rn.Shutdown(context.Background()))
+		}()
+		_, err = rn.Start(t.Context(), g, nil, kahn.RunID("continued"), kahn.Durable(db))
+		require.NoError(t, err)
+		synctest.Wait()
+		run, ok := rn.Run("continued")
+		require.True(t, ok)
+		first, last := run.EventRange()
+		require.Equal(t, []any{last + 1, true, time.Hour}, []any{first, last > 0, run.Started().Sub(run.FirstStarted())}, "the store has not confirmed an event")
+		var log logReply
+		read("log", "continued", &log)
+		require.Empty(t, log.Lines)
+		var timeline timelineReply
+		read("timeline", "continued", &timeline)
+		require.Equal(t, timelineReply{Start: stamp(run.Started()), Spans: []span{}}, timeline)
+		release()
+
+		busy := new(kahn.Graph).Add(kahn.Node{ID: "n", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }})
+		for _, id := range []string{"busy", "pending"} {
+			_, err = rn.Start(t.Context(), busy, nil, kahn.RunID(id))
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		pending, ok := rn.Run("pending")
+		require.True(t, ok)
+		require.Equal(t, kahn.RunPending, pending.Status())
+		timeline = timelineReply{}
+		read("timeline", "pending", &timeline)
+		require.Equal(t, timelineReply{Spans: []span{}}, timeline)
+	})
 }

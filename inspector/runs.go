@@ -384,17 +384,17 @@ func (row *runRow) addRunning(run subject) {
 	}
 }
 
-// eventAt returns the event with the given id. The run must have reached the event; otherwise eventAt waits until the run reaches the event or ends.
-// eventAt returns false if the id is 0, or if the event cannot be read, for example because the log no longer has it.
+// eventAt returns the event with the given id, without waiting. It returns false if the run has not reached the event, or if the event cannot be
+// read, for example because the log no longer has it.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
-	if id == 0 {
+	if first, last := run.EventRange(); id == 0 || id < first || id > last {
 		return kahn.Event{}, false
 	}
 	var failed error
 	for e := range reached(ctx, run, id-1, id, &failed) {
 		return e, e.ID == id
 	}
-	return kahn.Event{}, false // the event cannot be read, or the run has ended without it
+	return kahn.Event{}, false // the event cannot be read, or the log has dropped it meanwhile
 }
 
 // The function `reached` yields the events of a run from the id after+1 to the id `last`, without waiting. The run must have reached the event
