@@ -124,7 +124,7 @@ func (c *call) node() (any, error) {
 	if why.Wait != nil {
 		c.edges = adjacency{}
 		g := c.gate(*why.Wait)
-		g.Bases, g.Stored = c.bases(g.Run, path, c.basesOf(path)), c.stored() != nil
+		g.Bases = c.bases(g.Run, path, c.basesOf(path))
 		reply.Gate = &g
 	}
 	if s := c.stored(); s != nil {

@@ -482,11 +482,15 @@ func (c *call) gates() (any, error) {
 			return
 		}
 		waits := run.Waiting()
+		if s, ok := run.(*storedRun); ok { // as in the list of all runs: nobody has to act on a gate with a posted answer
+			waits = slices.DeleteFunc(waits, func(w kahn.Wait) bool { return s.posted(w.Node) != nil })
+		}
 		reply.Total += len(waits)
 		reply.Gates = append(reply.Gates, c.gatesOf(run, waits[:min(len(waits), limit-len(reply.Gates))])...)
 	}
 	if c.target != nil {
 		add(c.target)
+		c.addTask(&reply)
 		return reply, nil
 	}
 	for run := range c.liveRuns {
@@ -514,7 +518,7 @@ func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " "
 
 // The method `gate` describes the wait of a node.
 func (c *call) gate(wait kahn.Wait) gate {
-	g := gate{Run: c.target.ID(), Workflow: c.target.Name(), Path: wait.Node, Since: stamp(wait.Since), Deadline: stamp(wait.Deadline)}
+	g := gate{Run: c.target.ID(), Workflow: c.target.Name(), Path: wait.Node, Since: stamp(wait.Since), Deadline: stamp(wait.Deadline), Stored: c.stored() != nil}
 	if res, err := c.target.Node(wait.Node); err == nil {
 		g.Label, g.Kind = res.Label, res.Kind
 	}

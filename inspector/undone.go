@@ -49,6 +49,19 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 }
 
+// addTask adds the run that the request names, if a compensation of the run has failed.
+func (c *call) addTask(reply *gatesReply) {
+	run := c.target
+	if !run.Status().Terminal() || compensationOf(run) != kahn.CompensationFailed {
+		return
+	}
+	ended := stamp(lastEnd(run, time.Time{}))
+	if s := c.stored(); s != nil {
+		ended = stamp(s.row.Ended)
+	}
+	reply.Compensations, reply.Failed = []undoTask{{run.ID(), run.Name(), run.Status(), ended}}, 1
+}
+
 // storedTasks returns the store's latest runs with a failed compensation, and the number of all such runs. If Options.Visible is set, it returns only
 // visible runs, and the number of the returned runs.
 func (c *call) storedTasks(most int) (page store.Page, total int, err error) {

@@ -271,7 +271,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 			return
 		}
 		g := wait.gate
-		if g.Stored = true; wait.info != nil {
+		if wait.info != nil {
 			g.Info = c.shown(Value{RunID: g.Run, Path: g.Path, Kind: Info, Value: wait.info})
 		}
 		g.Bases = c.bases(g.Run, g.Path, wait.bases)

@@ -35,6 +35,8 @@ func TestInboxOfTheStore(t *testing.T) {
 	require.Empty(t, first.Deadline)
 	require.Equal(t, []any{"sign", "Sign it"}, []any{inbox.Gates[1].Path, inbox.Gates[1].Label})
 	require.NotEmpty(t, inbox.Gates[1].Deadline)
+	require.Equal(t, gatesReply{Gates: inbox.Gates[:1], Total: 1, Compensations: []undoTask{}}, get[gatesReply](x.desk, "api/v1/gates", "run", "order 17"), "the list of one run")
+	require.Equal(t, first, *get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "review/approve").Gate)
 	badge := get[gatesReply](x.desk, "api/v1/gates", "limit", "1")
 	require.Equal(t, []any{2, 1}, []any{badge.Total, len(badge.Gates)})
 
@@ -57,6 +59,7 @@ func TestSecondAnswerToAStoredGate(t *testing.T) {
 	require.Equal(t, "requested", x.act(approvePath, `{"value":"ship","comment":"it is paid"}`, "k1"), "the same answer")
 	inbox := get[gatesReply](x.desk, "api/v1/gates")
 	require.Equal(t, []any{0, 0}, []any{inbox.Total, len(inbox.Gates)}, "nobody has to act")
+	require.Equal(t, gatesReply{Gates: []gate{}, Compensations: []undoTask{}}, get[gatesReply](x.desk, "api/v1/gates", "run", "order 17"), "nor in the run's list")
 	require.True(t, get[storedReply](x.desk, "api/v1/stored").Runs[0].Waiting[0].Answered)
 
 	for name, d := range map[string]*desk{"same handler": x.desk, "another one": newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Store = x.memory }).desk} {
