@@ -378,7 +378,7 @@ func (w *watch) nodes(id string) {
 	after := slices.MinFunc(before, func(a, b cursor) int { return cmp.Compare(a.event, b.event) }).event
 	switch {
 	case slices.ContainsFunc(before, func(c cursor) bool { return c.run != run }), first > after+1:
-		w.hub.send(reset, mine) // the id names another run now, or the log has dropped events that the pages have not got
+		w.hub.send(reset, mine) // the id names another run now, or the log has dropped events that the pages lack
 		return
 	case last == 0:
 		w.hub.tell("nodes", differences(now, before), mine)
