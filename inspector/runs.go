@@ -455,7 +455,7 @@ type gate struct {
 	OnDeadline string `json:"on_deadline,omitempty"`
 	// Leads says where the graph continues after each answer.
 	Leads  []lead `json:"leads,omitempty"`
-	Stored bool   `json:"stored,omitempty"` // the gate was read from the store; not set in a list of one run's gates
+	Stored bool   `json:"stored,omitempty"` // the gate was read from the store
 }
 
 type gatesReply struct {
@@ -467,7 +467,7 @@ type gatesReply struct {
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	// StoredGone is the number of stored runs that have lost their process. StoredWaiting is the number of other stored runs that wait for an answer.
-	// Neither number includes runs that this process performs.
+	// Neither number includes runs that this process performs. Both are 0 in the list of one run.
 	StoredGone    int    `json:"stored_gone,omitempty"`
 	StoredWaiting int    `json:"stored_waiting,omitempty"`
 	Note          string `json:"note,omitempty"` // what the response lacks
