@@ -79,9 +79,9 @@ func (t Types) check() error {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		switch {
 		case leaves[name] != nil, name == "error":
-			return fmt.Errorf("%w: Types: the name %q is taken", ErrBadOption, name)
+			return fmt.Errorf("%w: Types: the name %q is reserved for a built-in type", ErrBadOption, name)
 		case t[name] == nil:
-			return fmt.Errorf("%w: Types: %q is nil, which has no type", ErrBadOption, name)
+			return fmt.Errorf("%w: Types: the value for %q is nil: give a value of the type", ErrBadOption, name)
 		}
 	}
 	return nil
@@ -250,13 +250,13 @@ func (t types) form(value any, depth int) (any, error) {
 		return tag("error", t.formOfError(err, depth)), nil
 	}
 	if !ok {
-		see := "see Types and the option Encoding"
+		see := "add it to the Types of the option Encoding"
 		if typ.Kind() == reflect.Pointer {
 			if _, is := t.nameOf(typ.Elem()); is {
-				see = fmt.Sprintf("%v is: return it in place of the pointer, or register the pointer", typ.Elem())
+				see = fmt.Sprintf("but %v is: return a %[1]v in place of the pointer, or register the pointer", typ.Elem())
 			}
 		}
-		return nil, fmt.Errorf("%w: type %v is not registered; %s", ErrNotEncodable, typ, see)
+		return nil, fmt.Errorf("%w: type %v is not registered: %s", ErrNotEncodable, typ, see)
 	}
 	form, err := t.formOf(reflect.ValueOf(value), depth)
 	return tag(name, form), err
@@ -589,7 +589,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 		v.Set(rv)
 		return nil
 	}
-	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
+	return fmt.Errorf("%w: a value of type %T in a list or map of %v", ErrBadValue, x, v.Type())
 }
 
 // encodeValue encodes a value with codec, which may be user code. If codec is nil, encodeValue uses a nil Types.
@@ -602,7 +602,7 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 		return err
 	}, func(v any) error { return fmt.Errorf("%w: %w", ErrNotEncodable, newPanicError(v)) })
 	if err == nil && !json.Valid(data) {
-		err = fmt.Errorf("%w: the codec has written no JSON", ErrNotEncodable)
+		err = fmt.Errorf("%w: the codec has not written valid JSON", ErrNotEncodable)
 	}
 	return data, bounded(err)
 }

@@ -681,7 +681,7 @@ func (c *compiler) lower(i int) {
 // parse parses a text. If the graph has no evaluator, parse records a problem and returns two nils.
 func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
-		c.ofNode(n.ID, field, "%w: it has a %s, the graph no Evaluator", ErrNoEvaluator, field)
+		c.ofNode(n.ID, field, "%w: %s is set, but the graph has no Evaluator", ErrNoEvaluator, field)
 		return nil, nil
 	}
 	err = contain(func() (err error) {

@@ -82,7 +82,7 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 		return contract
 	}
 	if isNull(c.schemas) {
-		c.ofNode(n.ID, field, "%w: it has an %s, the graph no Schemas", ErrNoSchemas, field)
+		c.ofNode(n.ID, field, "%w: %s is set, but the graph has no Schemas", ErrNoSchemas, field)
 		return nil
 	}
 	err := contain(func() (err error) {
@@ -178,7 +178,7 @@ func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, val
 	})
 }
 
-var errNotAdmitted = errors.New("stopped while its inputs were judged")
+var errNotAdmitted = errors.New("the node was stopped while its inputs were judged")
 
 // admission judges the inputs of an attempt whose node has not started yet.
 func (w *worker) admission() (refused attemptResult) {

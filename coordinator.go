@@ -44,11 +44,11 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 			name string
 			set  bool
 		}{
-			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil},
+			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"Memo", c.memo != nil},
 			{"Use", len(c.middleware) > 0}, {"CancelWithContext", c.ctxCancels},
 		} {
 			if refused.set {
-				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)
+				return fmt.Errorf("%w: a Coordinator does not support %s", ErrBadOption, refused.name)
 			}
 		}
 		c.manual = h
@@ -72,10 +72,10 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 // enter begins a call of the Coordinator, and returns the function that ends the call.
 func (c *Coordinator) enter() (exit func()) {
 	if c.h == nil {
-		panic("a Coordinator is made by NewCoordinator")
+		panic("the zero Coordinator was used: call NewCoordinator")
 	}
 	if !c.h.busy.CompareAndSwap(false, true) {
-		panic("a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
+		panic("a method of a Coordinator was called during another call, by a second goroutine or by a function that the Coordinator calls")
 	}
 	return c.exit
 }
@@ -161,9 +161,9 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	if !c.waitsFor(s) {
 		delete(c.h.calls, s)
 		if s == nil {
-			return fmt.Errorf("%w: no Step", ErrStale)
+			return fmt.Errorf("%w: the Step is nil", ErrStale)
 		}
-		return fmt.Errorf("%w: the run waits for no result of %v", ErrStale, s)
+		return fmt.Errorf("%w: the run does not wait for the result of %v", ErrStale, s)
 	}
 	x := c.h.calls[s]
 	delete(c.h.calls, s)

@@ -36,7 +36,7 @@ func (c *Coordinator) Attempt(token string) (*Step, error) {
 	defer c.run.st.Unlock()
 	parts, ok := parseToken(token, c.run.ID())
 	if !ok {
-		return nil, fmt.Errorf("%w: %s is no token of run %s", ErrUnknownAttempt, quoteID(token), quoteID(c.run.ID()))
+		return nil, fmt.Errorf("%w: %s is not a token of run %s", ErrUnknownAttempt, quoteID(token), quoteID(c.run.ID()))
 	}
 	if s := h.find(c.run, token, parts); s != nil {
 		return s, nil
@@ -49,7 +49,7 @@ func (c *Coordinator) Attempt(token string) (*Step, error) {
 	case parts.epoch > c.run.epoch, !parts.began(c.run):
 		return nil, fmt.Errorf("%w: the run has begun no attempt %s", ErrUnknownAttempt, quoteID(token))
 	}
-	return nil, fmt.Errorf("%w: the result of %s", ErrAnswered, quoteID(token))
+	return nil, fmt.Errorf("%w: the run already has the result of attempt %s", ErrAnswered, quoteID(token))
 }
 
 // InFlight returns the attempts that Next has returned, if the run still waits for their results. They are in the order in which Next returned them.

@@ -750,7 +750,7 @@ func (c *compiler) checkOver(r machine.Ref) {
 		}
 	}
 	if p.input(n.Map.Over) != nil {
-		c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the root input %s, which is not a parameter of a node that has Ports or follows others: list it among the Ports", ErrBadValue,
+		c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the root input %s, but a node with Ports or predecessors gets a root input only by a port: add a port with this name", ErrBadValue,
 			quoteID(n.Map.Over))
 		return
 	}
@@ -770,7 +770,7 @@ func (c *compiler) checkKey(n *node, bad report) {
 	case n.Map != nil && n.Map.Key != nil:
 		bad(ErrBadValue, "KeyFrom", "it has both a Map.Key and a KeyFrom")
 	case !n.ownStep():
-		bad(ErrBadValue, "KeyFrom", "KeyFrom is for steps and maps of steps: this node holds no slot")
+		bad(ErrBadValue, "KeyFrom", "KeyFrom is for steps and maps of steps: this node never holds a slot")
 	}
 }
 
@@ -781,7 +781,7 @@ func (c *compiler) bindKeys() {
 	for _, r := range p.declared {
 		n := p.node(r)
 		if strings.Contains(n.Key, "{{") {
-			c.warn(problemOf(n.ID, "Key", "%w: Key %s is not a template: all runs share it as it stands; name the value in KeyFrom", ErrBadValue, quoteID(n.Key)))
+			c.warn(problemOf(n.ID, "Key", "%w: Key %s is not expanded like a template, so all runs have this same key: to take the key from a value, name the value in KeyFrom", ErrBadValue, quoteID(n.Key)))
 		}
 		if n.KeyFrom == "" {
 			continue
@@ -831,7 +831,7 @@ func (p *Plan) follows(ref machine.Ref, id string) bool {
 
 // nameless returns the end of an error message about an unknown parameter whose name is the id of a predecessor.
 func nameless(id string) string {
-	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
+	return "; the edge from " + quoteID(id) + " needs a Param to deliver a parameter"
 }
 
 // givenTo returns the names of the parameters that edges, static values and ports provide to a node.
@@ -872,7 +872,7 @@ func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 		case !handsOn || outer == nil:
 			c.ofNode(n.ID, "", "%w: nothing provides the input %s of its graph", ErrUnboundPort, quoteID(in.Name))
 		case outer.Optional && outer.Default == nil:
-			c.ofNode(n.ID, "", "%w: its graph needs the input %s, which is Optional around it", ErrUnboundPort, quoteID(in.Name))
+			c.ofNode(n.ID, "", "%w: its graph requires the input %s, but the surrounding graph declares this input as Optional and without a Default", ErrUnboundPort, quoteID(in.Name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {

@@ -217,7 +217,7 @@ func (c *compiler) portsOf(i int32) *ports {
 
 func (c *compiler) resolveEdges() {
 	for _, s := range c.g.strays {
-		c.ofNode(s.node, "In", "%w: the edge from %s in its In leads to this node, and its To names %s: leave To empty, or add the edge with Connect%s",
+		c.ofNode(s.node, "In", "%w: an edge in In leads to this node, but the To of the edge from %s names %s: leave To empty, or add the edge with Connect%s",
 			ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), c.didYouMean(s.edge.To, []string{s.node}))
 	}
 	c.edges = make([]machine.Edge, 0, len(c.g.edges))
@@ -328,20 +328,20 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 		text, _ := wrong(enumField{"On", int(e.On), onNames.Names()})
 		c.ofEdge(i, "On", "%w: %s", ErrBadValue, text)
 	case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
-		c.ofEdge(i, "DataOnly", "%w: a data-only edge has neither a label nor an outcome to wait for", ErrBadEdge)
+		c.ofEdge(i, "DataOnly", "%w: a data-only edge cannot have a Label, or an On other than success", ErrBadEdge)
 	case e.On != OnSuccess && e.Label != "" && to != c.end:
-		c.ofEdge(i, "On", "%w: a labelled edge waits for success", ErrBadEdge)
+		c.ofEdge(i, "On", "%w: an edge with a Label cannot have an On other than success", ErrBadEdge)
 	case e.On == OnFailure && source.Kind == KindTrigger:
-		c.ofEdge(i, "On", "%w: a trigger does not fail", ErrBadEdge)
+		c.ofEdge(i, "On", "%w: a trigger cannot fail, so an edge from it cannot wait for failure", ErrBadEdge)
 	case len(e.Causes) > 0 && e.On != OnFailure:
 		c.ofEdge(i, "Causes", "%w: Causes belong on an edge that waits for failure", ErrBadEdge)
 	case e.Label != "" && to != c.end && !isRouter(source):
-		c.ofEdge(i, "Label", "%w: label %s, but the output of %s is not a label (set Routes, or kind %q)",
+		c.ofEdge(i, "Label", "%w: the edge has the label %s, but the output of %s is not a label (set Routes, or kind %q)",
 			ErrBadEdge, quoteID(e.Label), quoteID(e.from), KindCondition)
 	}
 	for _, k := range e.Causes {
 		if k == CauseNone || k >= causeCount {
-			c.ofEdge(i, "Causes", "%w: Causes has %v", ErrBadValue, k)
+			c.ofEdge(i, "Causes", "%w: Causes contains %v, with which no node fails", ErrBadValue, k)
 		}
 	}
 	if e.Merge != "" && !c.knownMerge(e.Merge) {
@@ -450,7 +450,7 @@ func (c *compiler) checkNode(i int) {
 	c.checkCompensation(i, bad)
 	switch {
 	case len(n.Choices) > 0 && isGate(n):
-		bad(ErrBadValue, "Choices", "the choices of a gate are declared in Gate")
+		bad(ErrBadValue, "Choices", "a gate declares its choices in Gate.Choices")
 	case len(n.Choices) > 0 && !isRouter(n):
 		bad(ErrBadValue, "Choices", "it has Choices, but its output is not a label (set Routes, or kind %q)", KindCondition)
 	}
@@ -475,7 +475,7 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey but no Memo: without a version its output is not kept")
 	}
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
-		bad(ErrBadValue, "", "a gate has no step whose inputs or output could be judged")
+		bad(ErrBadValue, "", "a gate has no step, so it cannot have an InputSchema, an OutputSchema or a Moderation; Gate.Schema checks the answer")
 	}
 	if n.composite() {
 		c.checkComposite(i, bad)
@@ -501,10 +501,10 @@ func (c *compiler) checkNode(i int) {
 	case int32(i) == c.end:
 		if n.Join != joinDefault || n.When != nil || n.WhenExpr != "" || n.Disabled || n.Test != nil || n.TestExpr != "" || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
 			n.SkipMode != skipModeDefault {
-			bad(ErrBadEnd, "", "the end node has no join rule, guard, policy or branches, and cannot be disabled")
+			bad(ErrBadEnd, "", "the end node cannot have a Join, When, WhenExpr, Test, TestExpr, Routes, OnUpstreamFailure or SkipMode, and cannot be Disabled")
 		}
 	case n.Join.Rule() == machine.RuleAtLeast && (n.Join.Least() < 1 || n.Join.Least() > c.controlEdges(i) && !c.isPruned):
-		bad(ErrBadJoin, "Join", "%v with %d control edges", n.Join, c.controlEdges(i))
+		bad(ErrBadJoin, "Join", "%v, but the node has %d control edges", n.Join, c.controlEdges(i))
 	case n.Cleanup && n.Join != joinDefault && n.Join != AllDone:
 		bad(ErrBadJoin, "Join", "a cleanup node joins by all_done, not by %v", n.Join)
 	}
@@ -594,7 +594,7 @@ func (c *compiler) checkCompensation(i int, bad report) {
 		bad(ErrBadValue, field, "it has both a Compensate and a CompensateBy")
 	case x.by != nil:
 		if field = "CompensateBy"; x.by.Kind == "" {
-			bad(ErrBadValue, "CompensateBy.Kind", "it has no Kind for the step function to dispatch on")
+			bad(ErrBadValue, "CompensateBy.Kind", "CompensateBy has no Kind, by which the step function chooses what to do")
 		}
 	}
 	for _, of := range []struct {
@@ -605,7 +605,7 @@ func (c *compiler) checkCompensation(i int, bad report) {
 		{n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition, "a condition"},
 	} {
 		if of.is {
-			bad(ErrBadValue, field, "%s is never undone: Compensate is not for it", of.what)
+			bad(ErrBadValue, field, "%s is never undone, so it cannot have a compensation", of.what)
 			break
 		}
 	}
@@ -821,9 +821,9 @@ func (c *compiler) checkIDs() {
 	for _, id := range c.names {
 		switch {
 		case strings.HasSuffix(id, undoMark):
-			c.ofNode(id, "ID", "%w: it ends with %q, which marks the record of a compensation in a store", ErrBadValue, undoMark)
+			c.ofNode(id, "ID", "%w: the id ends with %q, which marks the record of a compensation in a store", ErrBadValue, undoMark)
 		case strings.Contains(id, tryMark):
-			c.ofNode(id, "ID", "%w: it contains %q, which precedes the number of an attempt in a store", ErrBadValue, tryMark)
+			c.ofNode(id, "ID", "%w: the id contains %q, which precedes the number of an attempt in a store", ErrBadValue, tryMark)
 		}
 	}
 	if !c.has.composite {
@@ -841,7 +841,7 @@ func (c *compiler) checkIDs() {
 				continue
 			}
 			if at, ok := c.find(id[:end]); ok && c.g.nodes[at].composite() {
-				c.ofNode(id, "ID", "%w: it could be taken for a node inside %s", ErrBadValue, quoteID(id[:end]))
+				c.ofNode(id, "ID", "%w: the id looks like the path of a node inside %s", ErrBadValue, quoteID(id[:end]))
 			}
 		}
 	}

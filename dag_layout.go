@@ -56,11 +56,11 @@ func (c *compiler) warnOfNode(n *node, r machine.Ref) {
 	}
 	for _, kind := range []string{KindGate, KindCondition, KindTrigger, KindEnd} {
 		if n.Kind != kind && strings.EqualFold(n.Kind, kind) {
-			c.warn(problemOf(n.ID, "Kind", "%w: Kind %s is not %q, and has no meaning of its own", ErrBadValue, quoteID(n.Kind), kind))
+			c.warn(problemOf(n.ID, "Kind", "%w: Kind %s differs from %q in case, and has no meaning of its own", ErrBadValue, quoteID(n.Kind), kind))
 		}
 	}
 	if n.Cleanup && len(c.p.names) > 1 && len(c.b.Row(int(c.p.decl[r]))) == 0 && !c.isPruned {
-		c.warn(problemOf(n.ID, "Cleanup", "%w: a cleanup node that follows no node starts before the others have ended", ErrBadValue))
+		c.warn(problemOf(n.ID, "Cleanup", "%w: a cleanup node that follows no node starts before the other nodes have ended", ErrBadValue))
 	}
 }
 
@@ -129,7 +129,7 @@ func (c *compiler) resolve(r machine.Ref) {
 		c.p.keyed = problemOf(n.ID, field, "%w: its %s bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption, field)
 	}
 	if n.Memo != "" && !n.Disabled && c.p.memoized == nil {
-		c.p.memoized = problemOf(n.ID, "Memo", "%w: its Memo keeps nothing: the run has no Memo", ErrBadOption)
+		c.p.memoized = problemOf(n.ID, "Memo", "%w: its Memo has no effect: the run does not have the option *Memo", ErrBadOption)
 	}
 	if n.Moderation != ModerateNone && !n.Disabled {
 		c.p.moderated = append(c.p.moderated, r)
@@ -712,7 +712,7 @@ func (c *compiler) checkComposite(i int, bad report) {
 	case n.Kind == KindEnd:
 		bad(ErrBadEnd, "", "the end node cannot be a composite")
 	case n.Test != nil || n.TestExpr != "":
-		bad(ErrBadValue, "", "a composite has no Test")
+		bad(ErrBadValue, "", "a composite cannot have a Test or a TestExpr")
 	case n.Sub != nil && n.Do != nil:
 		bad(ErrBadValue, "Sub", "it has both a Do and a Sub")
 	}
@@ -723,7 +723,7 @@ func (c *compiler) checkComposite(i int, bad report) {
 		n.Loop.check(n, bad)
 	}
 	if n.InputSchema != nil || n.Moderation.covers(event.PhaseInput) {
-		bad(ErrBadValue, "", "the inputs of a composite are judged by the nodes that it consists of")
+		bad(ErrBadValue, "", "a composite cannot have an InputSchema or a Moderation of inputs: set them on the nodes inside it")
 	}
 	if n.Sub != nil {
 		c.sub(i)

@@ -33,12 +33,12 @@ func TestUnusualGates(t *testing.T) {
 func TestUnusualNodes(t *testing.T) {
 	t.Parallel()
 	for want, nodes := range map[string][]kahn.Node{
-		`node "a": bad value: Timeout 30ns: is its unit missing?`:                                          {{ID: "a", Timeout: 30}},
-		`node "a": bad value: OverallTimeout 999ns: is its unit missing?`:                                  {{ID: "a", OverallTimeout: 999}},
-		`node "a": bad value: retry: InitialDelay 200ns: is its unit missing?`:                             {{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 200}}},
-		`node "a": bad value: Kind "Gate" is not "gate", and has no meaning of its own`:                    {{ID: "a", Kind: "Gate"}},
-		`node "a": bad value: Kind "END" is not "end", and has no meaning of its own`:                      {{ID: "a", Kind: "END"}},
-		`node "close": bad value: a cleanup node that follows no node starts before the others have ended`: {{ID: "a"}, {ID: "close", Cleanup: true}},
+		`node "a": bad value: Timeout 30ns: is its unit missing?`:                                               {{ID: "a", Timeout: 30}},
+		`node "a": bad value: OverallTimeout 999ns: is its unit missing?`:                                       {{ID: "a", OverallTimeout: 999}},
+		`node "a": bad value: retry: InitialDelay 200ns: is its unit missing?`:                                  {{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 200}}},
+		`node "a": bad value: Kind "Gate" differs from "gate" in case, and has no meaning of its own`:           {{ID: "a", Kind: "Gate"}},
+		`node "a": bad value: Kind "END" differs from "end" in case, and has no meaning of its own`:             {{ID: "a", Kind: "END"}},
+		`node "close": bad value: a cleanup node that follows no node starts before the other nodes have ended`: {{ID: "a"}, {ID: "close", Cleanup: true}},
 	} {
 		p, err := new(kahn.Graph).Add(nodes...).Compile()
 		require.NoError(t, err)

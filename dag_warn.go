@@ -43,7 +43,7 @@ func (c *compiler) checkMerges() {
 				}
 			}
 			if len(from) > 1 {
-				c.warn(problemOf(p.names[r], "Merge", "%w: %s deliver the parameter %s, and all values but the last are lost: set Merge, to %s if that is meant",
+				c.warn(problemOf(p.names[r], "Merge", "%w: %s deliver the parameter %s, and all values but the last are lost: set Merge, or set it to %s if you want only the last value",
 					ErrMergeConflict, quoteList(from), quoteID(g.name), MergeLast))
 			}
 		}

@@ -396,7 +396,7 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 }
 
 // errNotCalled is the error of an attempt that was stopped while its start was being written.
-var errNotCalled = errors.New("stopped before its step was called")
+var errNotCalled = errors.New("the attempt was stopped before its step was called")
 
 // awaitRecord waits until the start of the attempt is written, and then starts the timeout of the attempt. If the result has an error, the worker
 // must not call the step: the store has failed, the lease has expired, or the attempt was stopped or has timed out.
@@ -634,7 +634,7 @@ func (r *Run) releaseLease() error {
 	defer cancel()
 	d.cancel()
 	if err := guarded(func() error { return d.store.Release(ctx, d.lease) }); err != nil {
-		return errors.Join(unwatched, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
+		return errors.Join(unwatched, fmt.Errorf("%w: the release of the lease failed, so another process may have to wait until the lease runs out: %w", ErrStore, err))
 	}
 	return unwatched
 }
@@ -659,7 +659,7 @@ func (r *Run) createUnbegun() error {
 	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // the run was already created, or another process holds it
 		return nil
 	}
-	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
+	return fmt.Errorf("%w: run %s could not be created: %w", ErrStore, quoteID(r.ID()), err)
 }
 
 // room is an amount of space in a transaction: the space that the end of an attempt needs, or the space that a whole transaction may use.

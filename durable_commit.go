@@ -319,7 +319,7 @@ func (r *Run) commit() {
 		if !finished {
 			r.st.Lock()
 			if d.given { // the store called Goexit while the lease was being released
-				r.warn(fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
+				r.warn(fmt.Errorf("%w: the release of the lease failed, so another process may have to wait until the lease runs out: %w", ErrStore, ErrGoexit))
 			} else {
 				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
 			}
@@ -426,7 +426,7 @@ func lasting(err error) bool {
 }
 
 // errRefused is the error of a write that the store received and did not apply.
-var errRefused = errors.New("a write is refused")
+var errRefused = errors.New("the store did not apply a write")
 
 // write encodes a transaction and passes it to the store. It repeats a failed write until the lease expires, except after a lasting error or
 // ErrUnusable. It does not repeat the first write of a life: no step was called before this write, so no work is lost.
@@ -445,7 +445,7 @@ func (r *Run) write(tx *transaction) (err error) {
 		case err == nil && (applied == store.AppliedNow || applied == store.Duplicate && try > 1):
 			return nil
 		case err == nil:
-			return fmt.Errorf("%w: %w: it is %v", ErrStore, errRefused, applied)
+			return fmt.Errorf("%w: %w: its answer was %v", ErrStore, errRefused, applied)
 		case lasting(err) || errors.Is(err, ErrUnusable) || !r.repeats(asked, pause):
 			return fmt.Errorf("%w: %w", ErrStore, err)
 		}
@@ -764,7 +764,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 			err = guarded(func() error {
 				applied, err := r.durable.store.Commit(r.durable.ctx, r.durable.lease, store.Commit{Sequence: next, Nodes: []store.NodeRecord{record}, WakeAt: tx.commit.WakeAt})
 				if err == nil && applied != store.AppliedNow {
-					err = fmt.Errorf("%w: it is %v", errRefused, applied)
+					err = fmt.Errorf("%w: its answer was %v", errRefused, applied)
 				}
 				return err
 			})

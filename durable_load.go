@@ -45,7 +45,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(file.Version, undoVersion); err != nil {
+	if err := checkVersion(file.Version, snapshotVersion, answersVersion, undoVersion); err != nil {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
 	file.Version = snapshotVersion
@@ -123,7 +123,7 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	for key, a := range taken {
 		n := signalNumber(key)
 		if n < 1 || n > len(list) || known[n] {
-			return fmt.Errorf("%w: stored run %s: of its %d records of signals some are missing", ErrBadValue, quoteID(file.Run), len(taken))
+			return fmt.Errorf("%w: stored run %s: its %d records of signals are not numbered from 1 to %d", ErrBadValue, quoteID(file.Run), len(taken), len(list))
 		}
 		list[n-1], known[n] = a, true
 	}
@@ -332,7 +332,7 @@ func (f *filler) collect(n *nodeState, key string) {
 	case in.Iteration - 1:
 		in.Collected, in.apart = list, len(list)
 	default:
-		f.err = fmt.Errorf("%w: stored node %s: it has the outputs of %d of %d iterations", ErrBadValue, quoteID(key), len(list), in.Iteration-1)
+		f.err = fmt.Errorf("%w: stored node %s: the store has the outputs of %d of the loop's %d past iterations", ErrBadValue, quoteID(key), len(list), in.Iteration-1)
 	}
 }
 
@@ -510,7 +510,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	switch {
 	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // no process has created the fork
 	case file.Forked != forked:
-		return nil, fmt.Errorf("%w: %s, which is not a fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
+		return nil, fmt.Errorf("%w: run %s is not a fork of run %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:
 		r.cfg.fork = false
 		if x, err = r.restoreStored(stored); err != nil {

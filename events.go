@@ -592,7 +592,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 	}
 }
 
-var errStuckSink = fmt.Errorf("event sink: still busy with an event after the run's end and its grace")
+var errStuckSink = fmt.Errorf("event sink: it was still busy with an event when the grace after the end of the run was over")
 
 // The method `problems` returns the errors of the sinks.
 func (l *eventLog) problems() (errs []error) {

@@ -217,7 +217,7 @@ func ExampleCoordinator_Attempt() {
 	// Output:
 	// call step:1:1:charge@r1
 	// call step:1:1:ship@r1
-	// true answered already: the result of "step:1:1:charge@r1"
+	// true answered already: the run already has the result of attempt "step:1:1:charge@r1"
 	// in flight: step:1:1:ship@r1
 }
 

@@ -307,7 +307,7 @@ func ExampleAllowGraphChange() {
 	changed.Add(kahn.Node{ID: "file", After: []string{"send"}})
 	signals := map[string]any{"approve": true}
 	_, err = kahn.Execute(ctx, changed, printID, kahn.Resume(res.Snapshot()), kahn.EarlySignals(signals))
-	fmt.Println(errors.Is(err, kahn.ErrGraphChanged), strings.Contains(err.Error(), `of workflow "letter"`))
+	fmt.Println(errors.Is(err, kahn.ErrGraphChanged), strings.Contains(err.Error(), `workflow "letter"`))
 	res, err = kahn.Execute(ctx, changed, printID, kahn.AllowGraphChange(), kahn.Resume(res.Snapshot()), kahn.EarlySignals(signals))
 	fmt.Println(res.Status, err)
 	// Output:

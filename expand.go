@@ -124,14 +124,14 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	p.Hash() // calls user code (MarshalJSON), which must not be called under the run's lock
 	for _, name := range p.lacks {
 		if r.declaring(name) == nil {
-			return fmt.Errorf("%w: group %s, which it names, is not declared", ErrBadValue, quoteID(name))
+			return fmt.Errorf("%w: a node of the graph names group %s, which neither this graph nor a graph around it declares", ErrBadValue, quoteID(name))
 		}
 	}
 	if err := p.checkInputs(x.inputs, x.inputs); err != nil {
 		return err
 	}
 	if id, ok := r.plan.within(r.plan.names[ref]); ok {
-		return fmt.Errorf("%w: the id of node %s could be taken for the path of a node in it", ErrBadValue, quoteID(id))
+		return fmt.Errorf("%w: the id of node %s looks like the path of a node in the returned graph", ErrBadValue, quoteID(id))
 	}
 	var within *double
 	if t := r.cfg.test; t != nil {
@@ -255,7 +255,7 @@ func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
 	}
-	return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned none", ErrGraphChanged)}
+	return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned no graph", ErrGraphChanged)}
 }
 
 // expandedRun makes the run of a graph that a step has returned. The caller holds the run's lock.
@@ -390,7 +390,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	facts := inspectError(err)
 	if facts.expand == nil {
 		if err == nil {
-			err = fmt.Errorf("%w: the step has returned none", ErrGraphChanged)
+			err = fmt.Errorf("%w: the step has returned no graph", ErrGraphChanged)
 		}
 		return fmt.Errorf("the graph whose nodes are to be undone: %w", err)
 	}

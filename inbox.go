@@ -329,7 +329,7 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	case failed != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, failed)
 	case applied != store.AppliedNow:
-		return nil, fmt.Errorf("%w: the refusal of request %s is answered with %v", ErrStore, quoteID(q.ID), applied)
+		return nil, fmt.Errorf("%w: the store did not apply the refusal of request %s: its answer was %v", ErrStore, quoteID(q.ID), applied)
 	}
 	return nil, fmt.Errorf("%w: run %s is %v; the redrive %s was refused: %w", ErrFinished, quoteID(stored.ID), stored.Status, quoteID(q.ID), err)
 }
@@ -406,7 +406,7 @@ func (r *Run) perform(q *store.PostedRequest) {
 	case q.Kind == store.KindRedrive:
 		err = r.redrivenBefore()
 	default:
-		err = fmt.Errorf("%w: a request of the kind %v", ErrBadValue, q.Kind)
+		err = fmt.Errorf("%w: a run does not perform requests of the kind %v", ErrBadValue, q.Kind)
 	}
 	r.reply(q, err)
 }

@@ -72,7 +72,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 	switch {
 	case n.Sub == nil:
-		bad(ErrBadValue, "Loop", "a loop without a Sub")
+		bad(ErrBadValue, "Loop", "a loop needs a Sub to repeat")
 	case n.Map != nil:
 		bad(ErrBadValue, "Loop", "it is both a map and a loop")
 	case tests != 1:

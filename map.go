@@ -405,7 +405,7 @@ func (w *worker) ofItems(c *Run) conclusion {
 func (m *Map) check(n *node, bad report) {
 	switch {
 	case m.Over == "":
-		bad(ErrBadValue, "Map", "a map without the parameter that it goes over")
+		bad(ErrBadValue, "Map", "Map.Over is empty: name the parameter that contains the items")
 	case m.Key != nil && n.Sub != nil:
 		bad(ErrBadValue, "Map.Key", "Map.Key is for maps of steps: the nodes of a Sub have keys of their own")
 	case m.Key != nil && n.Key != "":

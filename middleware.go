@@ -203,7 +203,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 	}
 }
 
-var errStuckAround = errors.New("Around: a function still runs after the end of the run and the grace")
+var errStuckAround = errors.New("Around: a function was still running when the grace after the end of the run was over")
 
 // awaitAround waits until all functions that endAround calls have returned, but at most for the grace. A later call does not grant the grace again.
 func (r *Run) awaitAround(res *Result) {

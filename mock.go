@@ -112,7 +112,7 @@ func (t TestMode) apply(c *config) error {
 	}
 	for i, a := range t.Assertions {
 		if a.check == nil {
-			return fmt.Errorf("%w: TestMode.Assertions: number %d asserts nothing", ErrBadOption, i+1)
+			return fmt.Errorf("%w: TestMode.Assertions: number %d is the zero Assertion, which asserts nothing", ErrBadOption, i+1)
 		}
 	}
 	c.test = &testMode{TestMode: t, doubles: map[string]*double{}}
@@ -127,11 +127,11 @@ func (m Mock) validate() error {
 		}
 	}
 	if set > 1 {
-		return fmt.Errorf("%w: more than one of Value, Err, Do and Sequence", ErrBadValue)
+		return fmt.Errorf("%w: at most one of Value, Err, Do and Sequence can be set", ErrBadValue)
 	}
 	for i, next := range m.Sequence {
 		if len(next.Sequence) > 0 {
-			return fmt.Errorf("%w: number %d of the Sequence has a Sequence", ErrBadValue, i+1)
+			return fmt.Errorf("%w: mock %d of the Sequence has a Sequence itself", ErrBadValue, i+1)
 		}
 		if err := next.validate(); err != nil {
 			return fmt.Errorf("number %d of the Sequence: %w", i+1, err)
@@ -257,7 +257,7 @@ func (p *Plan) notUndone(path string) string {
 	case n.Undo == nil:
 		return "has no Compensate"
 	case n.Map != nil:
-		return fmt.Sprintf("is a map, whose items are undone one by one: %s", quoteID(path+"[]"))
+		return fmt.Sprintf("is a map, whose items are undone one by one: write %s", quoteID(path+"[]"))
 	}
 	return ""
 }

@@ -136,13 +136,13 @@ func configure(opts []Option, readable bool) (*config, error) {
 		return nil, fmt.Errorf("%w: Redrive(nil) is for a durable run: see Durable", ErrBadOption)
 	}
 	if c.repeats&KeepDescendants != 0 && c.fork {
-		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)
+		return nil, fmt.Errorf("%w: KeepDescendants is for Redrive, not for Fork", ErrBadOption)
 	}
 	if c.repeats != 0 && !c.redrive && !c.fork {
-		return nil, fmt.Errorf("%w: KeepDescendants, DespiteHandlers and Anew are for a run that is redriven or forked", ErrBadOption)
+		return nil, fmt.Errorf("%w: a RedriveMode needs Redrive or Fork", ErrBadOption)
 	}
 	if c.refresh && c.memo == nil {
-		return nil, fmt.Errorf("%w: Refresh is for a run with a Memo", ErrBadOption)
+		return nil, fmt.Errorf("%w: Refresh needs the option *Memo", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

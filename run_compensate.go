@@ -827,7 +827,7 @@ func (s *Step) Compensated() (output any, certain bool) {
 // Compensating reports whether the Step undoes its node. It is meant for middleware and for functions that steps call.
 func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
-var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate: a Coordinator undoes them, a State cannot", ErrBadOption)
+var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a State cannot undo: use a Coordinator", ErrBadOption)
 
 // undoCall is an attempt to undo a node.
 type undoCall struct {

@@ -327,7 +327,7 @@ const (
 func (s *Step) SetLabel(name, value string) error {
 	for _, text := range []string{name, value} {
 		if !utf8.ValidString(text) || len(text) > maxLabelText {
-			return fmt.Errorf("%w: the label %s: %s is not UTF-8, or too long", ErrBadValue, quoteID(name), quoteID(value))
+			return fmt.Errorf("%w: the label %s: %s: the name and the value must be UTF-8 of at most %d bytes", ErrBadValue, quoteID(name), quoteID(value), maxLabelText)
 		}
 	}
 	if s.given() != nil {

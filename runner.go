@@ -787,7 +787,7 @@ func (i *idempotent) same(r *idempotent) bool {
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
-			return fmt.Errorf("%w: Idempotent(%v, %s)", ErrBadOption, s, quoteID(key))
+			return fmt.Errorf("%w: Idempotent: the store is nil, or the key is empty", ErrBadOption)
 		}
 		c.idempotency, c.idempotencyKey = s, key
 		return nil

@@ -136,7 +136,7 @@ func (s *Shared) granter() (*granter, error) {
 	var wrong string
 	switch {
 	case s.Store == nil:
-		wrong = "there is no Store"
+		wrong = "Store is nil"
 	case !ok:
 		wrong = fmt.Sprintf("%T does not implement store.GrantStore", s.Store)
 	case s.Limit < 0:
@@ -144,11 +144,11 @@ func (s *Shared) granter() (*granter, error) {
 	case s.KeyLimit < 0:
 		wrong = fmt.Sprintf("KeyLimit %d is negative", s.KeyLimit)
 	case s.Limit == 0 && s.KeyLimit == 0 && s.Rate == Rate{} && s.KeyRate == Rate{} && len(s.Groups) == 0:
-		wrong = "there is no bound"
+		wrong = "none of Limit, KeyLimit, Rate, KeyRate and Groups is set"
 	case s.Lease < 0 || s.Lease > 0 && s.Lease < minGrantLease:
-		wrong = fmt.Sprintf("Lease %v is less than %v", s.Lease, minGrantLease)
+		wrong = fmt.Sprintf("Lease %v is less than the minimum, %v", s.Lease, minGrantLease)
 	case !utf8.ValidString(s.Name) || strings.Contains(s.Name, "\x00") || len(s.Name) > maxGrantText:
-		wrong = fmt.Sprintf("Name %s is not a text of up to %d bytes", quoteID(s.Name), maxGrantText)
+		wrong = fmt.Sprintf("Name %s is not UTF-8, contains a NUL byte, or is longer than %d bytes", quoteID(s.Name), maxGrantText)
 	case strings.Contains(s.Name, "/"): // a slash ends the Name in the name of a limit
 		wrong = fmt.Sprintf("Name %s contains a slash", quoteID(s.Name))
 	}
@@ -501,7 +501,7 @@ func (x *share) holding() (ids []string) {
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
-	err := fmt.Errorf("%w: the call of Grant has ended the goroutine", ErrStore)
+	err := fmt.Errorf("%w: Grant has ended the goroutine that called it", ErrStore)
 	defer func() {
 		p.mu.Lock()
 		g.settle(batch, answers, sent, err)

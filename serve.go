@@ -250,9 +250,9 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	notifies := ok && notifier.NotifiesDue()
 	switch {
 	case s.Store == nil:
-		return nil, fmt.Errorf("%w: Serve without a Store", ErrBadOption)
+		return nil, fmt.Errorf("%w: Serve: Service.Store is nil", ErrBadOption)
 	case len(s.Workflows) == 0:
-		return nil, fmt.Errorf("%w: Serve without Workflows", ErrBadOption)
+		return nil, fmt.Errorf("%w: Serve: Service.Workflows is empty", ErrBadOption)
 	case s.Poll < 0:
 		return nil, fmt.Errorf("%w: Serve: Poll %v is negative", ErrBadOption, s.Poll)
 	case s.KeyRuns < 0:
@@ -341,7 +341,7 @@ func (v *serving) add(w Workflow) error {
 		of = &workload{most: w.MaxRuns}
 		v.loads[p.name] = of
 	case of.most != w.MaxRuns:
-		return fmt.Errorf("%w: Serve: the versions of workflow %s have the MaxRuns %d and %d, but share one bound", ErrBadOption, quoteID(p.name), of.most, w.MaxRuns)
+		return fmt.Errorf("%w: Serve: the versions of workflow %s have the MaxRuns %d and %d, but share one bound: give all versions the same MaxRuns", ErrBadOption, quoteID(p.name), of.most, w.MaxRuns)
 	}
 	own := byDefault[1]
 	if err := own.apply(w.Options); err != nil {
@@ -543,7 +543,7 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 		if !q.Served.IsZero() {
 			since = " since " + q.Served.Format(time.RFC3339)
 		}
-		v.report("", q.Queue, fmt.Errorf("%w%s: %d have not ended", ErrUnclaimable, since, q.Runs))
+		v.report("", q.Queue, fmt.Errorf("%w%s: unended runs: %d", ErrUnclaimable, since, q.Runs))
 	}
 	return err
 }
@@ -636,7 +636,7 @@ func (v *serving) mostOf(key string) (most int) {
 	if most = v.service.KeyRuns; v.service.KeyRunsOf != nil {
 		err := contain(func() error { most = v.service.KeyRunsOf(key); return nil })
 		if err == nil && most < 0 {
-			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
+			err = fmt.Errorf("%w: the result %d is negative", ErrBadOption, most)
 		}
 		if err != nil { // if KeyRunsOf fails, at most one run of the key may be leased at a time
 			if most = 1; !time.Now().Before(v.keysAt) {

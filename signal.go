@@ -288,4 +288,4 @@ func (r *Run) observed(grace time.Duration) error {
 	return r.State().Scope().Err()
 }
 
-var errStuckEffect = errors.New("effects: a callback still runs after the end of the run and the grace")
+var errStuckEffect = errors.New("effects: a callback was still running when the grace after the end of the run was over")

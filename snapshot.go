@@ -301,7 +301,7 @@ func storedValue(v any) *stored { return &stored{value: v} }
 // MarshalJSON and UnmarshalJSON only copy the encoded value. The codec encodes and decodes it: see encoded.
 func (v stored) MarshalJSON() ([]byte, error) {
 	if v.raw == nil {
-		return nil, fmt.Errorf("%w: no codec has seen it", ErrNotEncodable)
+		return nil, fmt.Errorf("%w: no codec has encoded it", ErrNotEncodable)
 	}
 	return v.raw, nil
 }
@@ -381,7 +381,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(head.Version, snapshotVersion); err != nil && head.Version != undoVersion {
+	if err := checkVersion(head.Version, snapshotVersion, undoVersion); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
 	var file snapshotFile
@@ -392,10 +392,10 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// checkVersion returns an error if this package does not support the format version.
-func checkVersion(version, latest int) error {
-	if version < snapshotVersion || version > latest {
-		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, latest)
+// checkVersion returns an error if the format version is not among the known versions.
+func checkVersion(version int, known ...int) error {
+	if !slices.Contains(known, version) {
+		return fmt.Errorf("version %d is unknown: this version of kahn reads the versions %v", version, known)
 	}
 	return nil
 }

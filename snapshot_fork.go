@@ -54,7 +54,7 @@ func (m RedriveMode) apply(c *config) error {
 		return fmt.Errorf("%w: RedriveMode(%d)", ErrBadOption, m)
 	}
 	if c.repeats |= m; c.repeats&repairs != 0 && c.repeats&(c.repeats-1) != 0 {
-		return fmt.Errorf("%w: RepeatCompensations and CompensatedByHand repeat no nodes, and go with no other RedriveMode", ErrBadOption)
+		return fmt.Errorf("%w: RepeatCompensations and CompensatedByHand run no node again, so each of them excludes all other RedriveModes", ErrBadOption)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		for _, rest := range rests {
 			id := a.plan.names[ref]
 			if n.noItems(a.plan, ref) {
-				return fmt.Errorf("%w: %s: the map has 0 items", ErrUnknownNode, quoteID(prefix+id+rest))
+				return fmt.Errorf("%w: %s: the map has no items", ErrUnknownNode, quoteID(prefix+id+rest))
 			}
 			if !a.plan.leads(id+rest) && !before.has(id+rest) {
 				return a.plan.unknownPath(prefix, id+rest)
@@ -448,7 +448,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 		ref, ok := p.Ref(n.ID)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(prefix+n.ID), n.Status)
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot, but is not in the graph", ErrGraphChanged, quoteID(prefix+n.ID), n.Status)
 		case at[ref] != nil:
 			return nil, fmt.Errorf("%w: snapshot: node %s occurs twice", ErrBadValue, quoteID(prefix+n.ID))
 		}

@@ -73,7 +73,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	}
 	if !in.Due.IsZero() {
 		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
-			return nil, fmt.Errorf("%w: snapshot: node %s cannot pause", ErrBadValue, quoteID(prefix+n.ID))
+			return nil, fmt.Errorf("%w: snapshot: node %s cannot be in a pause between two iterations", ErrBadValue, quoteID(prefix+n.ID))
 		}
 		h = &held{within: n, ref: ref}
 		return h, h.holdPast(p.sub(ref), prefix)

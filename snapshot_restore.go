@@ -102,7 +102,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		x.inFlight = file.InFlight
 	}
 	if file.Hash != p.Hash() && !c.allowChange && !c.fork && c.adopts == nil {
-		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s: see AllowGraphChange, Adopt and Fork, or give another RunID", ErrGraphChanged,
+		return nil, fmt.Errorf("%w: the graph of run %s, workflow %s, has the hash %s, but this graph has %s: see AllowGraphChange, Adopt and Fork, or give another RunID", ErrGraphChanged,
 			quoteID(file.Run), quoteID(file.Graph), quoteID(file.Hash), quoteID(p.Hash()))
 	}
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
@@ -537,13 +537,13 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		name := quoteID(prefix + n.ID)
 		ref, ok := p.Ref(n.ID)
 		if !ok || outermost && n.Hash != p.nodeHash(ref) {
-			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, name, n.Status)
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot, but has changed or is not in the graph", ErrGraphChanged, name, n.Status)
 		}
 		if _, twice := h.at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
 			return nil, fmt.Errorf("%w: snapshot: node %s occurs twice, or cannot be %v", ErrBadValue, name, n.Status)
 		}
 		if n.Status == Suspended && n.Wait == nil {
-			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, name)
+			return nil, fmt.Errorf("%w: snapshot: node %s is suspended, but the record of its wait is missing", ErrBadValue, name)
 		}
 		if !n.sound(p, ref) {
 			return nil, fmt.Errorf("%w: snapshot: the state of node %s contradicts its status, %v", ErrBadValue, name, n.Status)

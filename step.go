@@ -780,7 +780,7 @@ func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
 	switch {
 	case s == nil:
-		return RunPending, fmt.Errorf("%w: AwaitRun with a context that is not a step's", ErrBadValue)
+		return RunPending, fmt.Errorf("%w: AwaitRun: the context is not the context of a step", ErrBadValue)
 	case run == "" || !utf8.ValidString(run):
 		return RunPending, fmt.Errorf("%w: AwaitRun: %s is not a run id", ErrBadValue, quoteID(run))
 	}

@@ -592,7 +592,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	// Serve begins a run when the run is due by the store's clock, and this process's clock may be behind. So the run is due if its WakeAt is still
 	// the WakeAt that Serve has read.
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
-		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
+		return fmt.Errorf("%w: run %s may not begin before %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
 	if err := r.sameWorkflow(created); err != nil {
 		return err
@@ -626,7 +626,7 @@ func (r *Run) fireCreated(created *store.Run) error {
 		return err
 	}
 	if own := r.cfg.fired; own != nil && (own.trigger != f.Trigger || r.cfg.prune != f.Prune) {
-		return fmt.Errorf("%w: run %s was created to be fired with %s, %v", store.ErrMismatch, quoteID(created.ID), quoteID(f.Trigger), f.Prune)
+		return fmt.Errorf("%w: run %s was created with trigger %s and pruning %v", store.ErrMismatch, quoteID(created.ID), quoteID(f.Trigger), f.Prune)
 	} else if own != nil {
 		r.plan = r.plan.entire()
 	}

@@ -17,7 +17,7 @@ import (
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
 // ErrPrunedInput is matched by a warning about a trigger: when it fires, a node runs without a predecessor that the trigger has pruned.
-var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
+var ErrPrunedInput = errors.New("a node runs without a pruned predecessor")
 
 // The type fired contains the arguments of the option Fire.
 type fired struct {
@@ -312,9 +312,9 @@ func (r *Run) firedBefore(x *firedState) error {
 	case x == nil && own == nil:
 		return nil
 	case x == nil:
-		return fmt.Errorf("%w: Fire(%s) for a run that continues and was not fired", ErrBadOption, quoteID(own.trigger))
+		return fmt.Errorf("%w: Fire(%s): the run continues, and no trigger fired it when it began", ErrBadOption, quoteID(own.trigger))
 	case own != nil && (own.trigger != x.Trigger || r.cfg.prune != x.Prune):
-		return fmt.Errorf("%w: Fire(%s), %v, for a run that continues and was fired with %s, %v", ErrBadOption,
+		return fmt.Errorf("%w: Fire(%s) with pruning %v: the run continues, and trigger %s fired it with pruning %v when it began", ErrBadOption,
 			quoteID(own.trigger), r.cfg.prune, quoteID(x.Trigger), x.Prune)
 	}
 	f := &fired{trigger: x.Trigger}
@@ -343,9 +343,9 @@ func (r *Run) payload() any {
 // checkTrigger validates a node of KindTrigger.
 func checkTrigger(n *node, bad report) {
 	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
-		bad(ErrBadValue, "", "a trigger completes with its payload and has nothing to perform")
+		bad(ErrBadValue, "", "a trigger cannot have a Do, Test, TestExpr, Sub, Map or Loop: its output is its payload")
 	}
 	if n.InputSchema != nil || n.Moderation.covers(event.PhaseInput) {
-		bad(ErrBadValue, "", "a trigger has no step whose inputs could be judged")
+		bad(ErrBadValue, "", "a trigger has no step, so it cannot have an InputSchema or a Moderation of inputs")
 	}
 }

@@ -639,7 +639,7 @@ func (s *Step) emptyEdge(id string) string {
 		case status != Completed:
 			return fmt.Sprintf("it is %v", status)
 		case e.On == OnFailure:
-			return "it completed, and the edge is for its failure"
+			return "it completed, but the edge waits for its failure"
 		}
 		if text, ok := r.lackedKey(e); ok {
 			return "its output" + text

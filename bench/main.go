@@ -32,13 +32,13 @@ func main() {
 // run does the work of main, but gets the arguments and the output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")
-	runs := flags.Int("runs", 100_000, "the runs of the table operating")
-	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
+	which := flags.String("table", "ratios", "the table to measure: ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")
+	runs := flags.Int("runs", 100_000, "the number of runs for the table operating")
+	rounds := flags.Int("rounds", 7, "the number of rounds, in each of which every executor has its turn; the tables show medians over the rounds")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget, or State.Drive more than 4 times Execute")
 	clock := flags.Bool("clock", false, "for -check: let the hand-written executor record durations too, as kahn does")
-	only := flags.String("shape", "", "one shape of the ratios and the check: chain, fan, layered, bipartite or single")
+	only := flags.String("shape", "", "measure only this shape, for the table ratios and for -check: chain, fan, layered, bipartite or single")
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}

@@ -124,7 +124,7 @@ func TestAround(t *testing.T) {
 		res, err = kahn.Execute(t.Context(), graph(after("a")), nothing, rude(func(*kahn.Result) { time.Sleep(time.Minute) }), kahn.CancelGrace(2*time.Second))
 		require.NoError(t, err)
 		require.Equal(t, 2*time.Second, time.Since(begun))
-		require.Contains(t, fmt.Sprint(res.Warnings), "still runs")
+		require.Contains(t, fmt.Sprint(res.Warnings), "still running")
 		time.Sleep(time.Hour)
 		_, err = kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.Around(nil))
 		require.ErrorIs(t, err, kahn.ErrBadOption)

@@ -296,7 +296,7 @@ func TestChoicesCompile(t *testing.T) {
 		{"a timeout with a default", timed(), []string{"go", "default"}, nil, ""},
 		{"a timeout without branches", timed(), nil, nil, ""},
 		{"choices of a plain step", of(after("?"), "red"), nil, kahn.ErrBadValue, `it has Choices, but its output is not a label`},
-		{"choices of a gate in the wrong place", of(gate("?"), "red"), nil, kahn.ErrBadValue, `the choices of a gate are declared in Gate`},
+		{"choices of a gate in the wrong place", of(gate("?"), "red"), nil, kahn.ErrBadValue, `a gate declares its choices in Gate.Choices`},
 		{"twice", of(kahn.Switch("?", colour), "red", "red"), nil, kahn.ErrBadValue, `Choices: "red" is declared twice`},
 		{"empty", of(kahn.Switch("?", colour), ""), nil, kahn.ErrBadValue, `Choices: "" is empty`},
 		{"default", timed("go", "default"), nil, kahn.ErrBadValue, `Gate.Choices: "default" is the branch of all other answers`},

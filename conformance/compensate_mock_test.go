@@ -87,7 +87,7 @@ func TestCompensationMocksAreRefused(t *testing.T) {
 	for path, want := range map[string]string{
 		"pay": "", "M[]": "", "S/y": "", "pay/of/a/graph/that/it/returns": "",
 		"ship": `TestMode.Undos: node "ship" has no Compensate`, "S/x": `TestMode.Undos: node "S/x" has no Compensate`, "S": `node "S" has no Compensate`,
-		"M": `TestMode.Undos: node "M" is a map, whose items are undone one by one: "M[]"`, "P[]": `node "P[]" has no Compensate`, "P": `node "P" has no Compensate`,
+		"M": `TestMode.Undos: node "M" is a map, whose items are undone one by one: write "M[]"`, "P[]": `node "P[]" has no Compensate`, "P": `node "P" has no Compensate`,
 		"pya": `TestMode.Undos: unknown node: "pya"`, "S/z": `unknown node: "S/z"`,
 	} {
 		_, err := kahn.Execute(t.Context(), g, nil, kahn.TestMode{Undos: map[string]kahn.Mock{path: {}}})
@@ -99,7 +99,7 @@ func TestCompensationMocksAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err := kahn.Execute(t.Context(), g, nil, kahn.TestMode{Undos: map[string]kahn.Mock{"pay": {Value: 1, Err: errSoldOut}}})
-	require.ErrorContains(t, err, `TestMode.Undos: "pay": bad value: more than one of Value, Err, Do and Sequence`)
+	require.ErrorContains(t, err, `TestMode.Undos: "pay": bad value: at most one of Value, Err, Do and Sequence can be set`)
 }
 
 // A run with compensations by kind needs a step function, unless these compensations or their nodes are mocked.

@@ -495,7 +495,7 @@ func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	plan := compiled(t, g)
 	_, err := kahn.NewState(plan)
 	require.ErrorIs(t, err, kahn.ErrBadOption)
-	require.ErrorContains(t, err, "the graph has nodes with a Compensate: a Coordinator undoes them, a State cannot")
+	require.ErrorContains(t, err, "the graph has nodes with a Compensate, which a State cannot undo: use a Coordinator")
 }
 
 // A nested run that fails is undone when it ends, before its composite is attempted again or a node handles the failure. If the outer run fails,

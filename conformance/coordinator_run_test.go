@@ -20,11 +20,11 @@ func TestCoordinatorRefuses(t *testing.T) {
 	require.NoError(t, err)
 	use := kahn.Use(func(next kahn.StepFunc) kahn.StepFunc { return next })
 	for name, o := range map[string]kahn.Option{
-		"Durable": kahn.Durable(new(store.Memory)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "a Memo": new(kahn.Memo), "Use": use,
+		"Durable": kahn.Durable(new(store.Memory)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "Memo": new(kahn.Memo), "Use": use,
 	} {
 		_, err := kahn.NewCoordinator(plan, deskEpoch, o)
 		require.ErrorIs(t, err, kahn.ErrBadOption)
-		require.ErrorContains(t, err, name+" is not for a Coordinator")
+		require.ErrorContains(t, err, "a Coordinator does not support "+name)
 	}
 	_, err = kahn.NewCoordinator(new(kahn.Plan), deskEpoch)
 	require.ErrorIs(t, err, kahn.ErrNoGraph)
@@ -205,7 +205,7 @@ func TestCoordinatorResult(t *testing.T) {
 
 // The Coordinator detects a call during another call, from a function that it calls or from another goroutine.
 func TestCoordinatorCalledTwice(t *testing.T) {
-	const text = "a Coordinator was called during another call of it"
+	const text = "a method of a Coordinator was called during another call"
 	var c *kahn.Coordinator
 	in, out := make(chan bool), make(chan bool)
 	g := graph(
@@ -229,7 +229,7 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 		"Next": func() { c.Next() }, "NextStop": func() { c.NextStop() }, "Return": func() { _ = c.Return(fails, nil, nil) }, "Due": func() { c.Due() },
 		"Advance": func() { c.Advance(deskEpoch) }, "Result": func() { _, _ = c.Result() },
 	} {
-		require.PanicsWithValue(t, text+": by a second goroutine, or by a function that it calls", call, name)
+		require.PanicsWithValue(t, text+", by a second goroutine or by a function that the Coordinator calls", call, name)
 	}
 	out <- true
 	require.NoError(t, <-returned)
@@ -294,7 +294,7 @@ func TestCoordinatorCalledByAround(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kahn.RunCompleted, res.Status)
 	require.Len(t, res.Warnings, 1)
-	require.ErrorContains(t, res.Warnings[0], "a Coordinator was called during another call of it")
+	require.ErrorContains(t, res.Warnings[0], "a method of a Coordinator was called during another call")
 	require.Equal(t, 1, called)
 }
 

@@ -106,14 +106,14 @@ func TestCoordinatorSlips(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadOption)
 		require.ErrorContains(t, err, "which is not from 1 to 9999")
 	}
-	require.PanicsWithValue(t, "a Coordinator is made by NewCoordinator", func() { new(kahn.Coordinator).Next() })
+	require.PanicsWithValue(t, "the zero Coordinator was used: call NewCoordinator", func() { new(kahn.Coordinator).Next() })
 
 	c := coordinate(t, graph(after("a"), after("b", "a")))
 	a := nextOf(t, c, "a")
-	require.EqualError(t, c.Return(nil, 1, nil), "stale token: no Step")
-	require.EqualError(t, c.Return(new(kahn.Step), 1, nil), "stale token: the run waits for no result of kahn.Step of no run")
+	require.EqualError(t, c.Return(nil, 1, nil), "stale token: the Step is nil")
+	require.EqualError(t, c.Return(new(kahn.Step), 1, nil), "stale token: the run does not wait for the result of kahn.Step of no run")
 	require.NoError(t, c.Return(a, 1, nil))
-	require.EqualError(t, c.Return(a, 1, nil), `stale token: the run waits for no result of kahn.Step("a", attempt 1)`)
+	require.EqualError(t, c.Return(a, 1, nil), `stale token: the run does not wait for the result of kahn.Step("a", attempt 1)`)
 	other, err := graph(after("z")).Compile()
 	require.NoError(t, err)
 	_, err = kahn.NewCoordinator(other, deskEpoch, kahn.Resume(c.Run().Snapshot()))

@@ -162,7 +162,7 @@ func waitingInStore(stored store.Run) (waiting []string) {
 	return waiting
 }
 
-// A file of a later version is refused, with both versions in the error.
+// A file of a later version is refused, with its version and the known versions in the error.
 func TestFormatOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/formats/6-answers/plain-suspended.snapshot.json")
@@ -170,7 +170,7 @@ func TestFormatOfALaterVersion(t *testing.T) {
 	later := strings.Replace(string(data), `"version": 1`, `"version": 2`, 1)
 	err = json.Unmarshal([]byte(later), new(kahn.Snapshot))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
-	require.ErrorContains(t, err, "version 2 is not known: this version of kahn reads 1")
+	require.ErrorContains(t, err, "version 2 is unknown: this version of kahn reads the versions [1 3]")
 
 	data, err = os.ReadFile("testdata/formats/6-answers/plain-suspended.store.json")
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestFormatOfALaterVersion(t *testing.T) {
 	stored.Record = []byte(strings.Replace(string(stored.Record), `"version": 1`, `"version": 4`, 1))
 	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.Durable(storeWith(t, stored)))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
-	require.ErrorContains(t, err, "version 4 is not known: this version of kahn reads 3")
+	require.ErrorContains(t, err, "version 4 is unknown: this version of kahn reads the versions [1 2 3]")
 }
 
 var formats = flag.String("formats", "", "TestWriteFormats writes what runs leave in this version into this folder")

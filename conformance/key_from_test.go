@@ -205,7 +205,7 @@ func TestKeyFromProblems(t *testing.T) {
 	for text, g := range map[string]*kahn.Graph{
 		"it has both a Key and a KeyFrom":                                         graph(kahn.Node{ID: "a", Key: "k", KeyFrom: "host"}),
 		"it has both a Map.Key and a KeyFrom":                                     graph(kahn.Node{ID: "a", Params: map[string]any{"of": nil}, KeyFrom: "item", Map: &kahn.Map{Over: "of", Key: func(any) string { return "" }}}),
-		"this node holds no slot":                                                 graph(kahn.Node{ID: "a", KeyFrom: "host", Sub: graph(after("x"))}),
+		"this node never holds a slot":                                            graph(kahn.Node{ID: "a", KeyFrom: "host", Sub: graph(after("x"))}),
 		`KeyFrom names "tennant", which nothing provides; did you mean "tenant"?`: declared(kahn.Node{ID: "a", KeyFrom: "tennant.id"}),
 	} {
 		_, err := g.Compile()

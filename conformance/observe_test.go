@@ -429,7 +429,7 @@ func TestEffectsOfARun(t *testing.T) {
 			res, err := run.Wait()
 			require.NoError(t, err)
 			if stuck {
-				require.ErrorContains(t, errors.Join(res.Warnings...), "still runs")
+				require.ErrorContains(t, errors.Join(res.Warnings...), "still running")
 				require.Positive(t, time.Since(begin))
 			} else {
 				require.ErrorIs(t, errors.Join(res.Warnings...), errTest)

@@ -365,7 +365,7 @@ func TestCompileSubGraphs(t *testing.T) {
 			t.Errorf("no %v in %v", want, err)
 		}
 	}
-	for _, want := range []string{`in "S/T": edge "nowhere"`, `in "S/T": node "y"`, `"S/T": bad value: it could be taken`} {
+	for _, want := range []string{`in "S/T": edge "nowhere"`, `in "S/T": node "y"`, `"S/T": bad value: the id looks like`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}

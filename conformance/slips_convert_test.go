@@ -101,7 +101,7 @@ func TestMapOverARootInput(t *testing.T) {
 		return g
 	}
 	_, err := over(kahn.Node{After: []string{"a"}}).Compile()
-	require.ErrorContains(t, err, `node "m": bad value: Map.Over names the root input "rows", which is not a parameter of a node that has Ports or follows others: list it among the Ports`)
+	require.ErrorContains(t, err, `node "m": bad value: Map.Over names the root input "rows", but a node with Ports or predecessors gets a root input only by a port: add a port with this name`)
 	for _, n := range []kahn.Node{{}, {After: []string{"a"}, Ports: []kahn.Port{{Name: "rows"}}}} {
 		for driver, drive := range drivers {
 			res, err := drive(t, over(n), nop, kahn.Inputs(map[string]any{"rows": []any{1.0, 2.0}}))

@@ -150,7 +150,7 @@ func TestInputsOfComposites(t *testing.T) {
 		{"the inputs of the graph around it", kahn.Node{Sub: inner(rows)}, []kahn.Input{rows}, nil, ""},
 		{"a default of the graph around it", kahn.Node{Sub: inner(kahn.Input{Name: "region"})}, []kahn.Input{region}, nil, ""},
 		{"an optional one of the graph around it", kahn.Node{Sub: inner(kahn.Input{Name: "note"})}, []kahn.Input{note}, kahn.ErrUnboundPort,
-			`its graph needs the input "note", which is Optional around it`},
+			`its graph requires the input "note", but the surrounding graph declares this input as Optional and without a Default`},
 		{"a map", kahn.Node{Sub: inner(kahn.Input{Name: "item"}, rows), Map: &kahn.Map{Over: "list"}, Params: given("list", "rows")}, nil, nil, ""},
 		{"a slip in a map", kahn.Node{Sub: inner(kahn.Input{Name: "itme"}), Map: &kahn.Map{Over: "list"}, Params: given("list")}, nil, kahn.ErrUnboundPort, `the input "itme"`},
 		{"a slip at a map", kahn.Node{Sub: inner(rows), Map: &kahn.Map{Over: "list"}, Params: given("list", "rows", "rosw")}, nil, kahn.ErrUnknownInput, `"rosw"; did you mean "rows"?`},

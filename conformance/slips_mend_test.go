@@ -29,9 +29,9 @@ func TestErrorsNameTheMend(t *testing.T) {
 		unknown string // text that a Call's error does not contain
 	}{
 		{"the id of a node as a parameter", graph(kahn.Node{ID: "x", Do: one}, kahn.Node{ID: "a", After: []string{"x"}, Do: param("x")}),
-			`run failed: node "a": step_error: parameter "x": no value: the node has no such parameter (there are none); the edge from "x" needs a Param to deliver to one`, "\x00"},
+			`run failed: node "a": step_error: parameter "x": no value: the node has no such parameter (there are none); the edge from "x" needs a Param to deliver a parameter`, "\x00"},
 		{"the same for an item", graph(kahn.Node{ID: "x", Do: one}, kahn.Node{ID: "a", After: []string{"x"}, Params: map[string]any{"l": []int{1}}, Map: &kahn.Map{Over: "l"}, Do: param("x")}),
-			`run failed: node "a": map_items: 1 of 1 items failed, the first: node "a[0]": step_error: parameter "x": no value: the node has no such parameter (there is "index", "item", "l"); the edge from "x" needs a Param to deliver to one`, "\x00"},
+			`run failed: node "a": map_items: 1 of 1 items failed, the first: node "a[0]": step_error: parameter "x": no value: the node has no such parameter (there is "index", "item", "l"); the edge from "x" needs a Param to deliver a parameter`, "\x00"},
 		{"a node outside of the graph", graph(kahn.Node{ID: "x", Do: one}, kahn.Node{ID: "s", After: []string{"x"}, Sub: graph(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Root[int](s, "x") }})}),
 			`run failed: node "s": subrun: run failed: node "a": step_error: root input "x": no value: the run has no such input (there are none); the inputs of a graph inside another one are the parameters of its node`, "; the inputs of a graph inside another one are the parameters of its node"},
 		{"the value of a node that failed", graph(kahn.Node{ID: "x", Do: bad}, kahn.Node{ID: "a", In: []kahn.Edge{{From: "x", On: kahn.OnFailure}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -50,7 +50,7 @@ func TestErrorsNameTheMend(t *testing.T) {
 		}
 	}
 	_, err := graph(kahn.Node{ID: "x"}, kahn.Node{ID: "a", After: []string{"x"}, Map: &kahn.Map{Over: "x"}}).Compile()
-	require.EqualError(t, err, `invalid graph: node "a": bad value: Map.Over names the parameter "x", which nothing provides (there are none); the edge from "x" needs a Param to deliver to one`)
+	require.EqualError(t, err, `invalid graph: node "a": bad value: Map.Over names the parameter "x", which nothing provides (there are none); the edge from "x" needs a Param to deliver a parameter`)
 }
 
 // The error about an answer that is not a label names the type of the answer, and does not print the answer like a choice.

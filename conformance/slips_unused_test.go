@@ -16,7 +16,7 @@ func TestFieldsWithoutTheirOption(t *testing.T) {
 	t.Parallel()
 	const (
 		key  = `node "a": bad option: its Key bounds nothing: the run has neither KeyLimit nor KeyRate`
-		memo = `node "a": bad option: its Memo keeps nothing: the run has no Memo`
+		memo = `node "a": bad option: its Memo has no effect: the run does not have the option *Memo`
 	)
 	keyed, memoized := kahn.Node{ID: "a", Key: "host"}, kahn.Node{ID: "a", Memo: "1"}
 	rate := kahn.Rate{Starts: 1, Per: time.Microsecond}
@@ -93,5 +93,5 @@ func TestOptionsThatADriverIgnores(t *testing.T) {
 	plan, err := graph(kahn.Node{ID: "a"}).Compile()
 	require.NoError(t, err)
 	_, err = kahn.NewCoordinator(plan, time.Now(), kahn.CancelWithContext())
-	require.EqualError(t, err, "bad option: CancelWithContext is not for a Coordinator")
+	require.EqualError(t, err, "bad option: a Coordinator does not support CancelWithContext")
 }

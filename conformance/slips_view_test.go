@@ -145,7 +145,7 @@ func TestNoValue(t *testing.T) {
 	inBubble(t, "a type that no codec knows", func(t *testing.T) {
 		type order struct{}
 		r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, order{})}), nop, kahn.Encoding(kahn.Types{}))
-		require.ErrorContains(t, r.err, "see Types and the option Encoding")
+		require.ErrorContains(t, r.err, "add it to the Types of the option Encoding")
 	})
 }
 

@@ -62,7 +62,7 @@ func TestWarningsOfGraphs(t *testing.T) {
 	}
 	const absentText = `node "send": bad edge: it lacks the parameter "rows" whenever "split" is skipped, since "split" is on a branch: give the edge a Default, or declare a port "rows" that is not required`
 	splitRows := kahn.Edge{From: "split", DataOnly: true}
-	const lostText = `node "sum": merge conflict: "a", "b" deliver the parameter "x", and all values but the last are lost: set Merge, to last_write_wins if that is meant`
+	const lostText = `node "sum": merge conflict: "a", "b" deliver the parameter "x", and all values but the last are lost: set Merge, or set it to last_write_wins if you want only the last value`
 	const earlyText = `node "sum": bad join: any_succeeded would let it run early, but "a", "b" feed its required ports, and it waits for all of them: join by all_done_min_one to take what succeeded`
 	for _, c := range []struct {
 		name    string
@@ -281,5 +281,5 @@ func TestTextsOfSlips(t *testing.T) {
 	type order struct{ ID int }
 	g := graph(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return &order{1}, nil }})
 	_, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(new(store.Memory)), kahn.Encoding(kahn.Types{"order": order{}}))
-	require.ErrorContains(t, err, "type *conformance_test.order is not registered; conformance_test.order is: return it in place of the pointer, or register the pointer")
+	require.ErrorContains(t, err, "type *conformance_test.order is not registered: but conformance_test.order is: return a conformance_test.order in place of the pointer, or register the pointer")
 }

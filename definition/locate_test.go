@@ -38,11 +38,11 @@ func TestGraphProblemsHavePlaces(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		`build.json:5:68 $.nodes[0].groups[1] a: bad value: group "dsik" is not declared; did you mean "disk"? (there is "disk")`,
-		`build.json:6:67 $.nodes[1].branches.yes b: edge "b" -> "d": bad edge: label "yes", but the output of "b" is not a label (set routes, or kind "condition")`,
-		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": bad edge: label "no", but the output of "b" is not a label (set routes, or kind "condition")`,
+		`build.json:6:67 $.nodes[1].branches.yes b: edge "b" -> "d": bad edge: the edge has the label "yes", but the output of "b" is not a label (set routes, or kind "condition")`,
+		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": bad edge: the edge has the label "no", but the output of "b" is not a label (set routes, or kind "condition")`,
 		`build.json:6:78 $.nodes[1].branches.no b: cycle: "c" -> "a" -> "b" -> "c"`,
 		`build.json:8:12 $.nodes[3] d: bad value: a gate has no attempts: timeout, overall_timeout, retry, fallback and cleanup are not for it; see gate.timeout`,
-		`build.json:9:41 $.nodes[4].join e: bad join: at_least(2) with 0 control edges`,
+		`build.json:9:41 $.nodes[4].join e: bad join: at_least(2), but the node has 0 control edges`,
 		`build.json:11:28 $.nodes[5].graph.nodes[0].merge f/x: bad value: no merge strategy "concta"; did you mean "concat"? (there is "last_write_wins", "concat", "array", "json_object")`,
 		`build.json:12:28 $.nodes[5].graph.nodes[1].after f/y: cycle: "y" -> "y"`,
 	}, got)

@@ -357,12 +357,12 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) 
 
 func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	if len(args) != 1 {
-		return nil, c.errorf(n, "exists takes one argument")
+		return nil, c.errorf(n, "exists takes exactly one argument, which is a path, as in exists($inputs.name)")
 	}
 	switch args[0].(type) {
 	case *ast.MemberNode, *ast.IdentifierNode:
 	default:
-		return nil, c.errorf(n, "exists takes a path")
+		return nil, c.errorf(n, "the argument of exists must be a path, as in exists($inputs.name)")
 	}
 	c.hoping++
 	defer func() { c.hoping-- }()

@@ -528,10 +528,10 @@ func (c *call) redrive() (any, error) {
 	modes := despite(body.DespiteHandlers)
 	if m := body.Compensations; m != "" {
 		if m != undoAgain && m != undoByHand {
-			return nil, badBody("compensations is %.60q, and neither %s nor %s", m, undoAgain, undoByHand)
+			return nil, badBody("compensations cannot be %.60q: choose %s or %s", m, undoAgain, undoByHand)
 		}
 		if body.DespiteHandlers {
-			return nil, badBody("despite_handlers is for nodes that run again: with compensations none does")
+			return nil, badBody("despite_handlers and compensations cannot be combined: with compensations no node runs again")
 		}
 		modes = []kahn.Option{m.option()}
 	}

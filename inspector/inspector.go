@@ -178,9 +178,9 @@ func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {
 	case o.Runner == nil && o.Store == nil:
-		h.defect = "Options.Runner and Options.Store are nil"
+		h.defect = "Options.Runner and Options.Store are both nil: set at least one of them"
 	case o.Authorize != nil && o.Token != "":
-		h.defect = "Options.Token is for a nil Options.Authorize"
+		h.defect = "Options.Token and Options.Authorize are both set: set only one of them"
 	case o.Authorize == nil && o.Token != "" && len(o.Token) < leastToken:
 		h.defect = fmt.Sprintf("Options.Token has fewer than %d bytes", leastToken)
 	case o.MaxStreams < 0:
@@ -217,7 +217,7 @@ func Handler(o Options) http.Handler {
 	if o.Authorize == nil && h.defect == "" {
 		h.gate = newTokenGate(o.Token)
 		if o.Token == "" {
-			h.log().Info("inspector: the page asks for a token, which a link has as #token= at its end", "token", h.gate.token)
+			h.log().Info("inspector: the page asks for this token; a link that ends in #token= and the token skips the question", "token", h.gate.token)
 		}
 	}
 	for i := range routes {

@@ -76,7 +76,7 @@ func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 func (c *call) log() (any, error) {
 	after, before := uint64(c.query.numbers["after"]), uint64(c.query.numbers["before"])
 	if after > 0 && before > 0 {
-		return nil, badQuery("after and before are for different pages: choose one")
+		return nil, badQuery("the parameters after and before cannot be combined")
 	}
 	run := c.target
 	first, last := run.EventRange()
@@ -275,7 +275,7 @@ func lineOf(e kahn.Event) string {
 	case event.Start:
 		return fmt.Sprintf("the run has begun, with %d nodes", p.TotalNodes)
 	case event.StatusChange:
-		return joined(fmt.Sprintf("the run is %v, it was %v", p.To, p.From), p.Request.String())
+		return joined(fmt.Sprintf("the run changed from %v to %v", p.From, p.To), p.Request.String())
 	case event.Recovery:
 		return "the run continues: the process that performed it has died"
 	case event.Completion:
@@ -294,7 +294,7 @@ func lineOf(e kahn.Event) string {
 	case event.Skip:
 		return "skipped: " + p.Reason.String()
 	case event.Retry:
-		return fmt.Sprintf("failed: %s; attempted again in %v", text(p.Err), p.Delay)
+		return fmt.Sprintf("failed: %s; the next attempt begins in %v", text(p.Err), p.Delay)
 	case event.Timeout:
 		return fmt.Sprintf("timed out after %v", p.Timeout)
 	case event.Suspension:
@@ -315,11 +315,11 @@ func lineOf(e kahn.Event) string {
 	case event.Invalidation:
 		return joined("runs again: "+p.Reason, p.Request.String())
 	case event.Breach:
-		return "breaks its contract: " + strings.Join(p.Errors, "; ")
+		return "violates its contract: " + strings.Join(p.Errors, "; ")
 	case event.Refusal:
 		return "refused by the moderator: " + strings.Join(p.Errors, "; ")
 	case event.Wave:
-		return fmt.Sprintf("%s of tier %d", strings.TrimPrefix(string(e.Type), "wave."), p.Tier)
+		return fmt.Sprintf("tier %d %s", p.Tier, strings.TrimPrefix(string(e.Type), "wave."))
 	case nil:
 		return strings.TrimPrefix(string(e.Type), "node.")
 	}
@@ -416,7 +416,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 		line += ", its effect is unknown"
 	}
 	if p.Err != nil {
-		line += "; before: " + text(p.Err)
+		line += "; the previous attempt failed: " + text(p.Err)
 	}
 	return line
 }

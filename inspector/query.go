@@ -74,7 +74,7 @@ func parseQuery(params []param, raw string) (query, error) {
 		for _, text := range list {
 			switch {
 			case len(text) > maxText || !utf8.ValidString(text):
-				return q, badQuery("the parameter %s is too long, or no UTF-8", p.Name)
+				return q, badQuery("the parameter %s is longer than %d bytes, or not UTF-8", p.Name, maxText)
 			case p.Required && text == "":
 				return q, badQuery("the parameter %s is empty", p.Name)
 			case p.Choices != nil && !slices.Contains(p.Choices, text):

@@ -183,7 +183,7 @@ func (s *storedRun) judgeCancel(path string) error {
 	case x != nil && x.parent == nil:
 		return fmt.Errorf("%w: node %.60q is %v", kahn.ErrTransition, path, x.Status)
 	}
-	f := &fault{Status: http.StatusNotFound, Code: "unknown_node", Message: fmt.Sprintf("%.60q is not a node of the run's graph: a node inside another is not cancelled by itself", path)}
+	f := &fault{Status: http.StatusNotFound, Code: "unknown_node", Message: fmt.Sprintf("%.60q is not a node of the run's own graph: a node inside a composite cannot be cancelled alone", path)}
 	for _, n := range s.nodes {
 		if len(f.Choices) < mostChoices && !n.Status.Terminal() {
 			f.Choices = append(f.Choices, n.ID)

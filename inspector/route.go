@@ -34,18 +34,18 @@ var (
 	runParam    = param{Name: "run", Required: true, Note: "id of the run"}
 	pathParam   = param{Name: "path", Required: true, Note: "path of the node, such as S/x, M[2] or L#1/x"}
 	insideParam = param{Name: "inside", Note: "path of the composite to look into; without it the graph of the run"}
-	textParam   = param{Name: "q", Note: "text to look for; upper and lower case are equal"}
+	textParam   = param{Name: "q", Note: "text to look for; upper and lower case count as the same"}
 )
 
 func limitParam(usual, most int) param {
-	return param{Name: "limit", Number: true, Least: 1, Most: most, Default: usual, Note: "how many at most"}
+	return param{Name: "limit", Number: true, Least: 1, Most: most, Default: usual, Note: "the maximum number of results"}
 }
 
 func afterParam(note string) param {
 	return param{Name: "after", Number: true, Most: math.MaxInt32, Note: note}
 }
 
-var compensationParam = param{Name: "compensation", Choices: undoStates, Note: "only runs that undo something now, or in which something was undone or could not be"}
+var compensationParam = param{Name: "compensation", Choices: undoStates, Note: "only runs with this status of their compensations"}
 
 var (
 	runStatuses  = names(kahn.RunPending, kahn.RunCancelled)
@@ -75,7 +75,7 @@ func init() {
 	routes = []route{
 		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
 		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},
-		{method: "POST", path: sessionPath, open: true, summary: "Takes the token, if the handler asks for one, and sets a cookie by which further requests need none.", body: func() any { return &sessionBody{} }, reply: doneReply{}},
+		{method: "POST", path: sessionPath, open: true, summary: "Checks the token, if the handler asks for one, and sets a cookie, so that further requests need no token.", body: func() any { return &sessionBody{} }, reply: doneReply{}},
 		{method: "GET", path: "api/v1/info", summary: "What the client may do, the limits of the Runner, the workflows that can be started.", reply: infoReply{}, serve: (*call).info},
 		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},
@@ -93,7 +93,7 @@ func init() {
 		}, reply: nodesReply{}, serve: (*call).nodes},
 		{method: "GET", path: "api/v1/node", summary: "One node: its status and the reason, its neighbours and attempts; with view_data its inputs, output, configuration and errors, too.", params: []param{runParam, pathParam}, reply: nodeReply{}, serve: (*call).node},
 		{method: "GET", path: "api/v1/value", action: ViewData, summary: "A value as a whole, as a download.", params: []param{
-			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "of the input"},
+			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "name of the input, if of is input"},
 		}, media: "application/octet-stream", serve: (*call).value},
 		{method: "GET", path: "api/v1/log", action: ViewData, summary: "The log of a run: its events as lines.", params: []param{
 			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
@@ -101,7 +101,7 @@ func init() {
 		}, reply: logReply{}, serve: (*call).log},
 		{method: "GET", path: "api/v1/logfile", action: ViewData, summary: "All lines of the log of a run, as a download.", params: []param{
 			runParam, {Name: "path", Note: "only lines of this node and of the nodes inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
-			{Name: "format", Choices: []string{"text", "jsonl"}, Note: "text without it; jsonl is one JSON object per line"},
+			{Name: "format", Choices: []string{"text", "jsonl"}, Note: "text, the default, or jsonl, which is one JSON object per line"},
 		}, media: "text/plain", serve: (*call).logFile},
 		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
 		{method: "GET", path: "api/v1/gates", summary: "What waits for people, in all runs or in one: gates, and runs with failed compensations.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},

@@ -118,7 +118,7 @@ func (c *call) leftOut(run *store.Run) string {
 	return c.shownText(Value{RunID: run.ID, Kind: Label, Name: schedule.LabelLeftOut, Value: reason})
 }
 
-var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil, or Options.Visible is set"}
+var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "the page has no schedules: Options.Scheduler is nil, or Options.Visible is set"}
 
 // hasSchedules reports whether the page has schedules. If Options.Visible is set, the page has none, since a schedule concerns all clients.
 func (h *handler) hasSchedules() bool { return h.Scheduler != nil && h.Visible == nil }

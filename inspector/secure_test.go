@@ -348,9 +348,9 @@ func TestMisconfigured(t *testing.T) {
 		`Options.Hosts[1], \"\", is not a host name`:                        {Runner: &kahn.Runner{}, Hosts: []string{"ops.example.com", ""}},
 		`Options.Start[\"x\"] has no name or no function`:                   {Runner: &kahn.Runner{}, Start: map[string]StartFunc{"x": nil}},
 		"Options.Token has fewer than 16 bytes":                             {Runner: &kahn.Runner{}, Token: "short"},
-		"Options.Token is for a nil Options.Authorize":                      free(Options{Runner: &kahn.Runner{}, Token: testToken}),
+		"Options.Token and Options.Authorize are both set":                  free(Options{Runner: &kahn.Runner{}, Token: testToken}),
 		"Options.Workflows[0].Plan is nil":                                  {Runner: &kahn.Runner{}, Workflows: []Workflow{{}}},
-		"Options.Runner and Options.Store are nil":                          {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
+		"Options.Runner and Options.Store are both nil":                     {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
 	} {
 		w := httptest.NewRecorder()
 		Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

@@ -20,7 +20,7 @@ func (c *call) stream() (any, error) {
 	page, ok := c.h.hub.join(c.query.text("run"), c.h.MaxStreams, sees)
 	if !ok {
 		c.w.Header().Set("Retry-After", "5")
-		return nil, &fault{Status: http.StatusServiceUnavailable, Code: "too_many_streams", Message: "too many pages are open"}
+		return nil, &fault{Status: http.StatusServiceUnavailable, Code: "too_many_streams", Message: "too many pages are open; Options.MaxStreams is their maximum"}
 	}
 	defer c.h.hub.leave(page)
 	header := c.w.Header()

@@ -156,7 +156,7 @@ func encode(v any) (data []byte, err error) {
 }
 
 var (
-	errPanic   = errors.New("the value has panicked")
+	errPanic   = errors.New("a method of the value has panicked")
 	errTooDeep = fmt.Errorf("the value is nested deeper than %d steps, or has more than %d parts", mostDepth, mostParts)
 )
 

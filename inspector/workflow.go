@@ -116,7 +116,7 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	return run, err
 }
 
-var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
+var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "this process cannot perform the run: no entry of Options.Workflows with its workflow and plan has a Perform"}
 
 // goOn lets this process continue a stored run. If this process performs the run already, goOn makes the Runner's run the target of the
 // call, and returns errHere.

@@ -31,7 +31,7 @@ const (
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
-		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)
+		return fmt.Errorf("%w: riverkahn: the client of River is nil", machine.ErrBadValue)
 	case p.byQueue == nil:
 		return fmt.Errorf("%w: riverkahn: the Performer is not registered", machine.ErrBadValue)
 	}

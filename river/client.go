@@ -51,13 +51,13 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 	case n.Priority != 0 && o.Priority != 0:
 		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d, and its jobs the Priority %d: give one of them", machine.ErrBadValue, n.ID, n.Priority, o.Priority)
 	case n.Priority > 0 || n.Priority <= -maxPriority:
-		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d: River has 0, which comes first, to %d", machine.ErrBadValue, n.ID, n.Priority, 1-maxPriority)
+		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d: under River it must be from 0, which comes first, down to %d", machine.ErrBadValue, n.ID, n.Priority, 1-maxPriority)
 	case n.Priority < 0:
 		o.Priority = 1 - n.Priority
 	}
 	switch {
 	case o.Priority < 0 || o.Priority > maxPriority:
-		return nil, false, fmt.Errorf("%w: Priority %d: 1 to %d, or 0 for River's default", machine.ErrBadValue, o.Priority, maxPriority)
+		return nil, false, fmt.Errorf("%w: Priority %d: it must be from 1 to %d, or 0 for River's default", machine.ErrBadValue, o.Priority, maxPriority)
 	case o.Priority > 0:
 		n.Labels = maps.Clone(n.Labels)
 		if n.Labels == nil {

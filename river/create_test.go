@@ -79,10 +79,10 @@ func TestCreatePriorities(t *testing.T) {
 		o        kahn.Option
 		priority int
 	}{
-		`run "r" has the RunPriority 1: River has 0, which comes first, to -3`:  {kahn.RunPriority(1), 0},
-		`run "r" has the RunPriority -4: River has 0, which comes first, to -3`: {kahn.RunPriority(-4), 0},
-		`run "r" has the RunPriority -1, and its jobs the Priority 2`:           {kahn.RunPriority(-1), 2},
-		`run "r" has the key "acme": River does not order jobs by key: leave`:   {kahn.RunKey("acme"), 0},
+		`run "r" has the RunPriority 1: under River it must be from 0, which comes first, down to -3`:  {kahn.RunPriority(1), 0},
+		`run "r" has the RunPriority -4: under River it must be from 0, which comes first, down to -3`: {kahn.RunPriority(-4), 0},
+		`run "r" has the RunPriority -1, and its jobs the Priority 2`:                                  {kahn.RunPriority(-1), 2},
+		`run "r" has the key "acme": River does not order jobs by key: leave`:                          {kahn.RunKey("acme"), 0},
 	} {
 		n, err := kahn.Prepare(order(), kahn.RunID("r"), row.o)
 		require.NoError(t, err)

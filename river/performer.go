@@ -80,9 +80,9 @@ var upkeep = river.QueueConfig{MaxWorkers: 2}
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
-		return fmt.Errorf("%w: riverkahn: no river.Config", machine.ErrBadValue)
+		return fmt.Errorf("%w: riverkahn: the river.Config is nil", machine.ErrBadValue)
 	case p.Store == nil:
-		return fmt.Errorf("%w: riverkahn: a Performer without a Store", machine.ErrBadValue)
+		return fmt.Errorf("%w: riverkahn: the Store of the Performer is nil", machine.ErrBadValue)
 	case p.RecoverEvery < 0 || p.PruneEvery < 0:
 		return fmt.Errorf("%w: riverkahn: RecoverEvery %v or PruneEvery %v is negative", machine.ErrBadValue, p.RecoverEvery, p.PruneEvery)
 	case p.byQueue != nil:
@@ -136,7 +136,7 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 		w := &p.Workflows[i]
 		switch {
 		case w.Graph == nil || w.Graph.Name == "":
-			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %d has no graph with a name", machine.ErrBadValue, i+1)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %d needs a Graph with a Name", machine.ErrBadValue, i+1)
 		case w.MaxRuns < 0:
 			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
 		}
@@ -149,12 +149,12 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 		}
 		name := owned.Of(w.Options)
 		if name != "" && p.owner != "" && name != p.owner {
-			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: the owners are %q and %q, but a process has only one", machine.ErrBadValue, w.Graph.Name, p.owner, name)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: the lease owners are %q and %q, but a process has only one: give all workflows the same owner", machine.ErrBadValue, w.Graph.Name, p.owner, name)
 		}
 		p.owner = cmp.Or(p.owner, name)
 		queue := QueueOf(plan.Name(), plan.Hash())
 		if byQueue[queue] != nil {
-			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice with the same plan", machine.ErrBadValue, w.Graph.Name)
 		}
 		most := w.MaxRuns
 		if most == 0 {
@@ -194,7 +194,7 @@ func (p *Performer) leave(run *kahn.Run) {
 // StopAndCancel interrupts the runs, as Performer.Stop does if ctx has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
-		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)
+		return fmt.Errorf("%w: riverkahn: the client of River is nil", machine.ErrBadValue)
 	}
 	p.mu.Lock()
 	p.over = true

@@ -237,7 +237,7 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 		if args := step.Args.(stepArgs); args.Losses < mostLosses {
 			_, err = c.River.InsertTx(ctx, tx, args, step.InsertOpts)
 		} else {
-			err = c.refuse(ctx, tx, &args, fmt.Errorf("%d processes that performed the step were lost", args.Losses))
+			err = c.refuse(ctx, tx, &args, fmt.Errorf("the step was given up, since %d processes that performed it were lost", args.Losses))
 		}
 	}
 	return len(jobs), err

@@ -81,7 +81,7 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	client, err := river.ClientFromContextSafely[pgx.Tx](ctx)
 	if err != nil {
-		return nil, kahn.Permanent(fmt.Errorf("no Performer performs the run: %w", err))
+		return nil, kahn.Permanent(fmt.Errorf("riverkahn.Remote: no Performer performs the run: %w", err))
 	}
 	data, err := json.Marshal(call)
 	if err != nil {
@@ -137,7 +137,7 @@ func received(s *kahn.Step, codec kahn.Codec) (any, error) {
 	answer, _ := s.Resumed()
 	text, ok := answer.(string)
 	if !ok {
-		return nil, kahn.Permanent(fmt.Errorf("the node waits for the reply of its job, which is not a %T", answer))
+		return nil, kahn.Permanent(fmt.Errorf("the node waits for the reply of its job, but was answered with a value of the type %T", answer))
 	}
 	reply := kahn.Reply{Codec: codec}
 	if err := json.Unmarshal([]byte(text), &reply); err != nil {

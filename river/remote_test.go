@@ -142,7 +142,7 @@ func TestRemoteLost(t *testing.T) {
 	lose()
 	x.reaches(t, "letter", kahn.RunFailed)
 	_, err := kahn.ReadResult(t.Context(), g, x.store, "letter")
-	require.ErrorContains(t, err, "3 processes that performed the step were lost")
+	require.ErrorContains(t, err, "since 3 processes that performed it were lost")
 
 	create(t, c, g, "other letter")
 	lose()

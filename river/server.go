@@ -40,7 +40,7 @@ type Server struct {
 func (s *Server) Register(config *river.Config) error {
 	switch {
 	case config == nil:
-		return fmt.Errorf("%w: riverkahn: no river.Config", machine.ErrBadValue)
+		return fmt.Errorf("%w: riverkahn: the river.Config is nil", machine.ErrBadValue)
 	case s.Store == nil || s.Step == nil || len(s.Kinds) == 0:
 		return fmt.Errorf("%w: riverkahn: a Server needs a Store, a Step and Kinds", machine.ErrBadValue)
 	case s.RecoverEvery < 0:
@@ -50,7 +50,7 @@ func (s *Server) Register(config *river.Config) error {
 	queues := map[string]river.QueueConfig{queue: upkeep}
 	for kind, most := range s.Kinds {
 		if most < 1 {
-			return fmt.Errorf("%w: riverkahn: Kinds: %d steps of the kind %q at the same time", machine.ErrBadValue, most, kind)
+			return fmt.Errorf("%w: riverkahn: Kinds[%q] is %d: it must be at least 1", machine.ErrBadValue, kind, most)
 		}
 		queues[KindQueue(kind)] = river.QueueConfig{MaxWorkers: most}
 	}
@@ -292,5 +292,5 @@ func (unheard) Use(string, float64)    {}
 
 // SetLabel returns an error, since the label would not reach the run.
 func (unheard) SetLabel(name, _ string) error {
-	return fmt.Errorf("riverkahn: the label %q of a step in a job of its own: %w", name, errors.ErrUnsupported)
+	return fmt.Errorf("riverkahn: a step in a job of its own cannot set a label, %q: %w", name, errors.ErrUnsupported)
 }

@@ -119,14 +119,14 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	}
 	for name := range s.Labels {
 		if strings.HasPrefix(name, LabelSchedule) {
-			return bad("the label %q: labels that begin with %q are the package's own", name, LabelSchedule)
+			return bad("the label %q: labels that begin with %q are reserved for package schedule", name, LabelSchedule)
 		}
 	}
 	switch {
 	case s.Name == "" || strings.ContainsAny(s.Name, "@"):
 		return bad("the name must not be empty or contain an @")
 	case s.Cron != "" && s.Every != 0, s.Cron == "" && s.Every == 0:
-		return bad("set either Cron or Every")
+		return bad("set exactly one of Cron and Every")
 	case s.Every != 0 && s.Zone != "":
 		return bad("set no Zone with Every")
 	case s.Missed != Latest && s.Missed != None && s.Missed != All:

@@ -468,8 +468,8 @@ func TestBadSchedules(t *testing.T) {
 	for want, f := range map[string]func(s *schedule.Schedule){
 		"the name must not be empty":       func(s *schedule.Schedule) { s.Name = "" },
 		"or contain an @":                  func(s *schedule.Schedule) { s.Name = "a@b" },
-		"either Cron or Every":             func(s *schedule.Schedule) { s.Every = time.Hour },
-		"set either Cron":                  func(s *schedule.Schedule) { s.Cron = "" },
+		"exactly one of Cron and Every":    func(s *schedule.Schedule) { s.Every = time.Hour },
+		"set exactly one of Cron":          func(s *schedule.Schedule) { s.Cron = "" },
 		"set no Zone with Every":           func(s *schedule.Schedule) { s.Cron, s.Every, s.Zone = "", time.Hour, "Europe/Berlin" },
 		`Missed "some"`:                    func(s *schedule.Schedule) { s.Missed = "some" },
 		`Overlap "some"`:                   func(s *schedule.Schedule) { s.Overlap = "some" },

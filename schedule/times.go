@@ -57,11 +57,11 @@ func Cron(expression, zone string) (*Times, error) {
 	}
 	switch {
 	case len(words) > 0 && strings.Contains(words[0], "TZ="):
-		return bad("the zone is a parameter of its own, not a part of the expression")
+		return bad("the expression cannot contain the zone: give the zone separately")
 	case len(words) > 0 && words[0] == "@every":
 		return bad("@every is an interval: set Every")
 	case len(words) != len(fields):
-		return bad("%d fields, not the five: minute, hour, day of month, month, day of week", len(words))
+		return bad("it has %d fields instead of five: minute, hour, day of month, month, day of week", len(words))
 	}
 	var bits [len(fields)]uint64
 	for i := range fields {
@@ -141,7 +141,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 		if first, last := weekday(m[1]), weekday(m[2]); option == cron.Dow && (first == "7" || last == "7") {
 			option = cron.Hour // package cron accepts 7 as an hour, but not as a day of week
 			if end, err := strconv.Atoi(last); last != "" && (err != nil || end > 7) {
-				return 0, fmt.Errorf("the end of the range %s is not a day up to 7", item)
+				return 0, fmt.Errorf("the range %s does not end with a day from 0 to 7", item)
 			}
 			if last != "" {
 				item = strings.Replace(item, m[1]+"-"+m[2], first+"-"+last, 1)

@@ -121,7 +121,7 @@ func CheckKey(key string) error {
 // CheckPriority returns an error that matches [machine.ErrBadValue] if a run cannot have this priority.
 func CheckPriority(priority int) error {
 	if priority < -MaxPriority || priority > MaxPriority {
-		return fmt.Errorf("%w: the priority %d: -%d to %d", machine.ErrBadValue, priority, MaxPriority, MaxPriority)
+		return fmt.Errorf("%w: the priority %d is not from -%d to %d", machine.ErrBadValue, priority, MaxPriority, MaxPriority)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *Spec) check() error {
 		return nil
 	}
 	if err := json.Unmarshal(s.Inputs, &inputs); err != nil || inputs == nil {
-		return fmt.Errorf("%w: the inputs are no JSON object", machine.ErrBadValue)
+		return fmt.Errorf("%w: the inputs are not a JSON object", machine.ErrBadValue)
 	}
 	return nil
 }
@@ -187,11 +187,11 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	case (blank || replaces) && leased:
 		return false, fmt.Errorf("%w: %s", ErrLeased, foreign.Quote(n.ID))
 	case replaces && n.IfExists == ReplaceUnasked && stored.Posted > 0:
-		return false, fmt.Errorf("%w: %s has requests", ErrExists, foreign.Quote(n.ID))
+		return false, fmt.Errorf("%w: run %s has requests", ErrExists, foreign.Quote(n.ID))
 	case blank || replaces:
 		return true, nil
 	case n.IfExists != Reuse:
-		return false, fmt.Errorf("%w: %s is %v", ErrExists, foreign.Quote(n.ID), stored.Status)
+		return false, fmt.Errorf("%w: run %s is %v", ErrExists, foreign.Quote(n.ID), stored.Status)
 	case !n.Spec.Same(&stored.Spec):
 		return false, fmt.Errorf("%w: %s%s", ErrMismatch, foreign.Quote(n.ID), n.Spec.differences(&stored.Spec))
 	}
@@ -229,7 +229,7 @@ const (
 func limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MaxPage:
-		return 0, fmt.Errorf("%w: Limit %d: 0 to %d", machine.ErrBadValue, n, MaxPage)
+		return 0, fmt.Errorf("%w: Limit %d is not from 0 to %d", machine.ErrBadValue, n, MaxPage)
 	case n == 0:
 		return DefaultPage, nil
 	}
@@ -378,7 +378,7 @@ func (q *PruneQuery) Check() (err error) {
 		return err
 	}
 	if q.EndedBefore.IsZero() {
-		return fmt.Errorf("%w: Prune without EndedBefore", machine.ErrBadValue)
+		return fmt.Errorf("%w: Prune needs EndedBefore", machine.ErrBadValue)
 	}
 	for _, s := range q.Statuses {
 		if !s.Terminal() {

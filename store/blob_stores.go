@@ -120,7 +120,7 @@ type Dir string
 // The method `file` returns the path of a blob. It refuses keys that are too short, and keys that might lead out of the folder.
 func (d Dir) file(key string) (string, error) {
 	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' || key[2] == '.' { // the names of temporary files begin with a dot
-		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
+		return "", fmt.Errorf("%w: %q is not the key of a blob", ErrRejected, key)
 	}
 	return filepath.Join(string(d), key[:2], key[2:]), nil
 }

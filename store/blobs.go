@@ -72,7 +72,7 @@ type Blobs struct {
 // Check returns an error if there is no Store or no Codec, or if [CheckCodec] returns an error for the Codec.
 func (b *Blobs) Check() error {
 	if b.Store == nil {
-		return errors.New("there is no Store")
+		return errors.New("the Store of the Blobs is nil")
 	}
 	return CheckCodec(b.Codec)
 }

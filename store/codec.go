@@ -16,7 +16,7 @@ type Codec interface {
 // CheckCodec returns the error of this method.
 func CheckCodec(c Codec) error {
 	if c == nil {
-		return errors.New("there is no Codec")
+		return errors.New("the Codec is nil")
 	}
 	if checked, ok := c.(interface{ Check() error }); ok {
 		if err := checked.Check(); err != nil {

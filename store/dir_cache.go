@@ -82,7 +82,7 @@ func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 // together have at most the given number of bytes. Zero for either argument means no bound. Prune returns how many entries it has removed.
 func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if c.Dir == "" || unused < 0 || bytes < 0 {
-		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes, c.Dir)
+		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds that are not negative are expected", machine.ErrBadValue, unused, bytes, c.Dir)
 	}
 	type entry struct {
 		name string

@@ -81,10 +81,10 @@ const (
 func CheckGrants(holder string, ttl time.Duration, requests []GrantRequest) error {
 	err := checkGrantName("holder", holder)
 	if err == nil && ttl <= 0 {
-		err = fmt.Errorf("the lease of %v", ttl)
+		err = fmt.Errorf("the lease, %v, must be longer than 0", ttl)
 	}
 	if err == nil && len(requests) > MaxGrants {
-		err = fmt.Errorf("%d limits are more than %d", len(requests), MaxGrants)
+		err = fmt.Errorf("%d requests are more than the maximum, %d", len(requests), MaxGrants)
 	}
 	seen := make(map[string]bool, len(requests))
 	for i := range requests {

@@ -186,13 +186,17 @@ func (r *Request) Check() error {
 	case r.ID == "":
 		return fmt.Errorf("%w: a request without an id", machine.ErrBadValue)
 	case r.Kind == 0 || r.Kind >= requestKindCount:
-		return bad("Kind %d: it is one of KindSignal, KindCancel, KindCancelNode and KindRedrive", r.Kind)
+		return bad("Kind %d is none of KindSignal, KindCancel, KindCancelNode and KindRedrive", r.Kind)
 	case r.Kind == KindEnded || strings.HasPrefix(r.ID, endedID):
 		return bad("only a store posts requests of the kind %v, or with an id that begins with %s", KindEnded, foreign.Quote(endedID))
-	case (r.Node != "") != (r.Kind == KindSignal || r.Kind == KindCancelNode):
-		return bad("a %v with the Node %s", r.Kind, foreign.Quote(r.Node))
-	case r.Kind != KindRedrive && (r.Value != nil) != (r.Kind == KindSignal):
-		return bad("a %v with a Value of %d bytes", r.Kind, len(r.Value))
+	case r.Node == "" && (r.Kind == KindSignal || r.Kind == KindCancelNode):
+		return bad("a %v needs a Node", r.Kind)
+	case r.Node != "" && r.Kind != KindSignal && r.Kind != KindCancelNode:
+		return bad("a %v has no Node, but Node is %s", r.Kind, foreign.Quote(r.Node))
+	case r.Value == nil && r.Kind == KindSignal:
+		return bad("a %v needs a Value", r.Kind)
+	case r.Value != nil && r.Kind != KindSignal && r.Kind != KindRedrive:
+		return bad("a %v has no Value, but Value has %d bytes", r.Kind, len(r.Value))
 	case r.Value != nil && !json.Valid(r.Value):
 		return bad("the Value is not JSON")
 	case r.Kind == KindRedrive:

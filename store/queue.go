@@ -66,7 +66,7 @@ type Turn struct {
 
 // KeyFull returns the error that refuses a run because its key has as many leased runs as it may have. KeyFull is for implementations of [TurnStore].
 func KeyFull(t Turn) error {
-	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
+	return fmt.Errorf("%w: key %s, at most %d runs", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
 // ErrNewerSchema is returned by Announce if a newer program has upgraded the schema since this program opened the store. The process may finish
@@ -80,7 +80,7 @@ var ErrOwnerInUse = errors.New("another process, or another Serve of this one, h
 // OwnerInUse returns the error that refuses an owner because another process uses its name. OwnerInUse is for implementations of [Store] and
 // [QueueStore].
 func OwnerInUse(owner string) error {
-	return fmt.Errorf("%w: %s: each needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
+	return fmt.Errorf("%w: %s: give each of them an owner of its own", ErrOwnerInUse, foreign.Quote(owner))
 }
 
 // Queue identifies a version of a workflow. Only a process that has this version can perform the runs of the queue.
@@ -215,9 +215,9 @@ type Announcement struct {
 func (a *Announcement) Check() error {
 	switch {
 	case a.Process == "":
-		return fmt.Errorf("%w: Announcement without a Process", machine.ErrBadValue)
+		return fmt.Errorf("%w: the Process of the Announcement is empty", machine.ErrBadValue)
 	case a.TTL <= 0 && len(a.Queues) > 0:
-		return fmt.Errorf("%w: Announcement: TTL %v", machine.ErrBadValue, a.TTL)
+		return fmt.Errorf("%w: the TTL of the Announcement, %v, must be longer than 0", machine.ErrBadValue, a.TTL)
 	}
 	for _, q := range a.Queues {
 		if !utf8.ValidString(q.Workflow) || !utf8.ValidString(q.Plan) {

@@ -20,7 +20,7 @@ type Retention struct {
 func CheckRetention(list []Retention) error {
 	for i, r := range list {
 		if r.For <= 0 {
-			return fmt.Errorf("%w: Retention %d keeps runs for %v, not for a time above 0", machine.ErrBadValue, i+1, r.For)
+			return fmt.Errorf("%w: Retention %d keeps runs for %v, which is not longer than 0", machine.ErrBadValue, i+1, r.For)
 		}
 		if r.For < time.Millisecond {
 			return fmt.Errorf("%w: Retention %d keeps runs for %v: is its unit missing?", machine.ErrBadValue, i+1, r.For)

@@ -42,7 +42,7 @@ var adminChecks = []check[func() store.Admin]{
 	{"runs are listed as they change", onStore(listChanges)},
 	{"runs are listed by what they undo", onStore(listUndone)},
 	{"runs are listed with what they have used", onStore(listUsed)},
-	{"a run tells what its steps have used and labelled", onStore(listReported)},
+	{"a run reports what its steps have used and labelled", onStore(listReported)},
 	{"runs are counted", onStore(countRuns)},
 	{"nodes are listed", onStore(listNodes)},
 	{"a run is inserted", onStore(inserted)},

@@ -43,8 +43,8 @@ var eventChecks = []check[func() store.EventStore]{
 	{"a run without events", onEvents(eventsNone)},
 	{"events of an unknown run", onEvents(eventsUnknown)},
 	{"a cancelled context ends the loading of events", onEvents(eventsCancelled)},
-	{"a page tells of one moment", onEvents(eventsOneMoment)},
-	{"readers are told of new events", onEvents(eventsNotified)},
+	{"a page shows the run at one moment", onEvents(eventsOneMoment)},
+	{"readers are notified of new events", onEvents(eventsNotified)},
 	{"pruned events are gone", onEvents(eventsPruned)},
 	{"events are exported and imported", eventsExported},
 	{"the events of a run of kahn", onEvents(engineEvents)},
@@ -449,7 +449,7 @@ func eventsNotified(ctx context.Context, s store.EventStore) error {
 	}
 	select {
 	case <-changed:
-		return errors.New("events of another run are told")
+		return errors.New("a reader was notified of the events of another run")
 	default:
 	}
 	if err := logEvents(ctx, s, lease, 2, 4, 4); err != nil {
@@ -459,7 +459,7 @@ func eventsNotified(ctx context.Context, s store.EventStore) error {
 	case <-changed:
 		return nil
 	default:
-		return errors.New("events that are stored are not told")
+		return errors.New("a reader was not notified of stored events")
 	}
 }
 

@@ -162,7 +162,7 @@ func TestEventDefects(t *testing.T) {
 			return s.Memory.Commit(ctx, l, c)
 		}}, follow},
 		{"events are stored before the rest", forgetful{commit: twoCommits(true)}, whole},
-		{"events are stored after the rest", forgetful{commit: twoCommits(false)}, "a page tells of one moment"},
+		{"events are stored after the rest", forgetful{commit: twoCommits(false)}, "a page shows the run at one moment"},
 		{"a duplicate stores its events", forgetful{commit: func(s *forgetful, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 			a, err := s.Memory.Commit(ctx, l, c)
 			if a == store.Duplicate && len(c.Events) > 0 {
@@ -214,8 +214,8 @@ func TestEventDefects(t *testing.T) {
 		})}, pages},
 		{"an unknown run is empty", forgetful{blind: true}, "events of an unknown run"},
 		{"LoadEvents under a dead context", forgetful{deaf: true}, "a cancelled context ends the loading of events"},
-		{"readers are not told", forgetful{told: func(id string) string { return id + "!" }}, "readers are told of new events"},
-		{"readers are told of every run", forgetful{told: func(string) string { return "other" }}, "readers are told of new events"},
+		{"readers are not told", forgetful{told: func(id string) string { return id + "!" }}, "readers are notified of new events"},
+		{"readers are told of every run", forgetful{told: func(string) string { return "other" }}, "readers are notified of new events"},
 		{"events of pruned runs stay", forgetful{page: func(s *forgetful, run string, _ uint64, p *store.EventPage) {
 			if s.old == nil {
 				s.old = map[string]store.EventPage{}

@@ -50,7 +50,7 @@ var inboxChecks = []check[store.Inbox]{
 	{"the end of a run refuses requests", requestsEnded},
 	{"requests of runs are apart", requestsApart},
 	{"requests that many post", requestsCompeting},
-	{"watchers are told of requests", requestsTold},
+	{"watchers are notified of requests", requestsTold},
 	{"requests of pruned and replaced runs are gone", requestsPruned},
 	{"requests for a run of kahn", engineRequests},
 	{"redrives are posted for runs that have ended", redrivesPosted},
@@ -488,7 +488,7 @@ func (e ear) heard(what, run string) error {
 	case got := <-e:
 		return same(what, got, run)
 	case <-time.After(patience):
-		return fmt.Errorf("%s: nothing is told", what)
+		return fmt.Errorf("%s: no notification came", what)
 	}
 }
 

@@ -222,8 +222,8 @@ func TestInboxDefects(t *testing.T) {
 			}
 			return s.Memory.Post(ctx, run, q)
 		}}, "requests of runs are apart"},
-		{"watchers are not told", careless{told: func(run string) string { return run + "!" }}, "watchers are told of requests"},
-		{"watchers are told after their end", careless{noisy: true}, "watchers are told of requests"},
+		{"watchers are not told", careless{told: func(run string) string { return run + "!" }}, "watchers are notified of requests"},
+		{"watchers are told after their end", careless{noisy: true}, "watchers are notified of requests"},
 		{"an imported run counts requests", careless{run: func(r *store.Run) {
 			if r.Status == machine.RunCompleted && r.Posted == 0 {
 				r.Posted, r.Taken = 2, 2
@@ -243,7 +243,7 @@ func TestInboxDefects(t *testing.T) {
 			}
 		})}, "a redrive and its answer are one transaction"},
 		{"who serves is not told of redrives", careless{sleepy: true}, "a run with a redrive is due to those who serve"},
-		{"watchers are told of every run", careless{told: func(string) string { return "" }}, "watchers are told of requests"},
+		{"watchers are told of every run", careless{told: func(string) string { return "" }}, "watchers are notified of requests"},
 	} {
 		expectFound(t, row.name, row.check, storetest.CheckInbox, func() store.Inbox {
 			s := row.store

@@ -299,7 +299,7 @@ func (h *host) read(t task, run string, queued time.Time) (c kahn.Call, err erro
 	}
 	f := h.foresights[t.Of]
 	if n, _ := f.at(t.Path); err == nil && len(values) > len(n.predecessors()) {
-		err = fmt.Errorf("it has %d values of %d predecessors", len(values), len(n.predecessors()))
+		err = fmt.Errorf("the call has %d values for %d predecessors", len(values), len(n.predecessors()))
 	}
 	if err != nil {
 		return c, err

@@ -74,7 +74,7 @@ func (x *interpreter) checkAdopt(r adoptRequest) error {
 		return nil // the run has the plan; perhaps the request was sent twice
 	}
 	if x.full {
-		return fmt.Errorf("kahn/temporal: %w: the run cannot continue as a new execution", ErrTooLarge)
+		return fmt.Errorf("kahn/temporal: %w: the results of the run do not fit into a new execution, so the run cannot adopt a plan", ErrTooLarge)
 	}
 	s := x.c.Run().Snapshot()
 	if p := x.plans[r.Plan]; p != nil {

@@ -15,7 +15,7 @@ import (
 // Errors of Check, of workers and of programs that start runs.
 var (
 	// ErrUnsupported is matched by the errors of [Check].
-	ErrUnsupported = errors.New("it does not carry over to Temporal")
+	ErrUnsupported = errors.New("unsupported on Temporal")
 	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run. Another worker then performs the run.
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
@@ -68,7 +68,7 @@ func levels(p *kahn.Plan) iter.Seq2[string, *kahn.Plan] {
 	}
 }
 
-const goCode = " is Go code that the workflow would call: declare the functions of the worker as pure"
+const goCode = " is Go code that the workflow would call: if all such functions of the worker are pure, set Options.Pure"
 
 type checker struct {
 	pure bool
@@ -77,7 +77,7 @@ type checker struct {
 
 func (c *checker) node(prefix string, n kahn.Node) {
 	if n.Moderation != kahn.ModerateNone {
-		c.refuse(prefix+n.ID, "Moderation asks for a Moderator of the run, and a workflow has none")
+		c.refuse(prefix+n.ID, "Moderation needs a moderator, which a workflow cannot have")
 	}
 	if c.pure {
 		return

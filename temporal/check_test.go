@@ -61,8 +61,8 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, check(p, true), name)
 	}
 	err := Check(plan(t, new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: sub}, kahn.Node{ID: "m", Moderation: kahn.ModerateInput})))
-	require.ErrorContains(t, err, `node "S/x": it does not carry over to Temporal: InputSchema`)
-	require.ErrorContains(t, err, `node "m": it does not carry over to Temporal: Moderation`)
+	require.ErrorContains(t, err, `node "S/x": unsupported on Temporal: InputSchema`)
+	require.ErrorContains(t, err, `node "m": unsupported on Temporal: Moderation`)
 	moderated := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "m", Moderation: kahn.ModerateInput}))
 	require.ErrorIs(t, check(moderated, true), ErrUnsupported, "not even if all functions are pure")
 	undo := func(context.Context, *kahn.Step) error { return nil }
@@ -160,7 +160,7 @@ func TestUnknownPlan(t *testing.T) {
 	}{
 		"another plan":     {in, []*kahn.Plan{young}, "does not have the plan"},
 		"no plan":          {in, nil, "does not have the plan"},
-		"another version":  {other, []*kahn.Plan{old, young}, "version"},
+		"another version":  {other, []*kahn.Plan{old, young}, "the run began with machine.StateVersion"},
 		"in the middle":    {continued, []*kahn.Plan{young}, "does not have the plan"},
 		"another type":     {typed, []*kahn.Plan{old}, "host.Money"},
 		"among the others": {in, []*kahn.Plan{young, old}, ""},

@@ -155,7 +155,7 @@ func ExampleCheck() {
 	}
 	fmt.Println(temporal.Check(plan))
 	// Output:
-	// kahn/temporal: node "a": it does not carry over to Temporal: Moderation asks for a Moderator of the run, and a workflow has none
+	// kahn/temporal: node "a": unsupported on Temporal: Moderation needs a moderator, which a workflow cannot have
 }
 
 // A test of the host refuses Kinds that no attempt has.

@@ -241,7 +241,7 @@ func TestTooLarge(t *testing.T) {
 
 	x = &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c")), Settings: Settings{Limit: 1}}, options: Options{Step: step}}
 	res, err := x.run(t)
-	require.ErrorContains(t, err, `node "c": the results of the run have no room for its`)
+	require.ErrorContains(t, err, `do not fit into the results of the run`)
 	kahntest.RequireStatuses(t, res, "a:ok b:ok c:F") // each output has 700 kB; the outputs of a and b fit, and the output of c does not
 	a, _ := res.Node("a")
 	require.Len(t, a.Output, 700_000)

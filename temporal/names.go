@@ -156,7 +156,7 @@ func (o Options) checkKinds() (errs []error) {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter, StartToClose and ScheduleToStart of kind %q must not be negative", kahn.ErrBadOption, name))
 		}
 		if k.LostAfter > 0 && k.LostAfter <= cmp.Or(o.Heartbeat, defaultHeartbeat) {
-			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter of kind %q, %v, is not more than Heartbeat", kahn.ErrBadOption, name, k.LostAfter))
+			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter of kind %q, %v, must be longer than Heartbeat", kahn.ErrBadOption, name, k.LostAfter))
 		}
 		if k.Workflow != nil && (k.Local || k.LostAfter != 0 || k.StartToClose != 0 || k.ScheduleToStart != 0) {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: Local, LostAfter, StartToClose and ScheduleToStart of kind %q are for activities, and a Workflow performs the kind", kahn.ErrBadOption, name))

@@ -155,7 +155,7 @@ func TestUntaken(t *testing.T) {
 func TestBadKinds(t *testing.T) {
 	t.Parallel()
 	for text, k := range map[string]Kind{
-		"must not be negative": {StartToClose: -1}, "is not more than Heartbeat": {LostAfter: time.Second},
+		"must not be negative": {StartToClose: -1}, "must be longer than Heartbeat": {LostAfter: time.Second},
 	} {
 		err := Options{Kinds: map[string]Kind{"k": k}}.Register(nil)
 		require.ErrorIs(t, err, kahn.ErrBadOption)

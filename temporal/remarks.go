@@ -114,7 +114,7 @@ func (r *recorder) told() []remark {
 	defer r.mu.Unlock()
 	list := r.remarks
 	if r.dropped > 0 {
-		text := fmt.Sprintf("kahn/temporal: %d messages and chunks of the attempt were dropped: it keeps %d bytes", r.dropped, remarkBytes)
+		text := fmt.Sprintf("kahn/temporal: %d messages and chunks of the attempt were dropped: an attempt keeps at most %d bytes", r.dropped, remarkBytes)
 		list = append(list, remark{Message: &text, Level: slog.LevelWarn})
 	}
 	if r.tokens.Input != 0 || r.tokens.Output != 0 {

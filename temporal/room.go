@@ -16,7 +16,7 @@ import (
 
 // ErrTooLarge is matched by the error for values that are larger than Temporal takes: the results of a run, its inputs, or an answer. If a
 // run ends with this error, its Result has no outputs.
-var ErrTooLarge = errors.New("the results of the run are larger than Temporal takes")
+var ErrTooLarge = errors.New("too large for Temporal")
 
 // room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node,
 // because with the output the snapshot would be too large for Temporal.
@@ -81,7 +81,7 @@ func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage
 		return reply
 	}
 	x.room.since = nodeBytes + smallText
-	return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: node %q: the results of the run have no room for its %d bytes of JSON: they are %d bytes, compressed, and Temporal takes %d: see Options.Blobs",
+	return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: node %q: its %d bytes of JSON do not fit into the results of the run: these are already %d bytes, compressed, and Temporal takes %d: see Options.Blobs",
 		s.Path(), len(data), m.Run, packedBytes))}
 }
 
@@ -119,7 +119,7 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 		return nil
 	}
 	if m := x.measure(r.Value); m.Run+answerWeight(r.Gate, m.Result) > roomBytes {
-		return fmt.Errorf("kahn/temporal: %w: the answer is %d bytes of JSON, and the results of the run, %d bytes compressed, have no room for it: see Options.Blobs", ErrTooLarge, len(r.Value), m.Run)
+		return fmt.Errorf("kahn/temporal: %w: the answer, %d bytes of JSON, does not fit into the results of the run, which are already %d bytes, compressed: see Options.Blobs", ErrTooLarge, len(r.Value), m.Run)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestRoom(t *testing.T) {
 			return noise(uint64(calls), 100_000), nil
 		}}}
 		res, err := x.run(t)
-		require.ErrorContains(t, err, "have no room for its", name)
+		require.ErrorContains(t, err, "do not fit into the results of the run", name)
 		kept := res.Count(kahn.Completed)
 		require.InDelta(t, roomBytes/75_000, kept, 1, name)
 		require.Equal(t, kept+1, calls, "%s: the next node fails", name)

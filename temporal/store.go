@@ -42,7 +42,7 @@ type Store struct {
 }
 
 // ErrReadOnly is returned by the methods of Store that would write records.
-var ErrReadOnly = errors.New("the runs of a Temporal service are written by its workers")
+var ErrReadOnly = errors.New("the store is read-only: only workers write the runs of a Temporal service")
 
 var (
 	_ store.Admin      = Store{}

@@ -54,7 +54,7 @@ func packJSON(data []byte) (*packed, error) {
 		return nil, err
 	}
 	if b.Len() > packedBytes || len(data) > openBytes {
-		return nil, fmt.Errorf("kahn/temporal: %w: they are %d bytes of JSON, compressed %d, and Temporal takes %d: see Options.Blobs", ErrTooLarge, len(data), b.Len(), packedBytes)
+		return nil, fmt.Errorf("kahn/temporal: %w: the results of the run are %d bytes of JSON, %d bytes compressed, and Temporal takes %d: see Options.Blobs", ErrTooLarge, len(data), b.Len(), packedBytes)
 	}
 	return &packed{Gzip: b.Bytes()}, nil
 }

@@ -288,7 +288,7 @@ func (h *host) plan(id planID) (*kahn.Plan, error) {
 	text := fmt.Sprintf("%q with the fingerprint %s", id.Name, id.Print)
 	for _, p := range h.Plans {
 		if p.Name() == id.Name {
-			return nil, fmt.Errorf("kahn/temporal: %w %s; it has one of that name with the fingerprint %s", ErrUnknownPlan, text, fingerprint(p))
+			return nil, fmt.Errorf("kahn/temporal: %w %s; it has a plan of that name with the fingerprint %s", ErrUnknownPlan, text, fingerprint(p))
 		}
 	}
 	return nil, fmt.Errorf("kahn/temporal: %w %s", ErrUnknownPlan, text)

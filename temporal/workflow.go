@@ -121,7 +121,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		plan, err = h.plan(in.Plan)
 	}
 	if err == nil && in.StateVersion != machine.StateVersion {
-		err = fmt.Errorf("kahn/temporal: the run was begun with version %d of the decisions, and the worker has version %d", in.StateVersion, machine.StateVersion)
+		err = fmt.Errorf("kahn/temporal: the run began with machine.StateVersion %d, and the worker has machine.StateVersion %d", in.StateVersion, machine.StateVersion)
 	}
 	if err != nil {
 		leaveToAnother(err)

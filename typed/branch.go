@@ -11,7 +11,7 @@ import (
 
 // ErrBranch means that a node outside a branch takes a value made in the branch. It also means that an [Either] would have no value if a branch
 // is not taken.
-var ErrBranch = errors.New("a value of a branch")
+var ErrBranch = errors.New("values and branches do not match")
 
 // If makes the value the condition of two branches: nodes added to a branch run only if the branch is taken. The node that makes the value is
 // the condition in the graph; no further node is needed. Further calls of If for the value return the same two blocks.
@@ -62,7 +62,7 @@ func (c Choice[K]) Case(k K) *Block {
 		return nil
 	}
 	if label := string(k); label == "" || label == defaultCase || label != strings.TrimSpace(label) {
-		c.src.block.in.build.report("node %q: %w: %q cannot be a case: it is empty, begins or ends with space, or is the word for all other values", c.src.id, kahn.ErrBadValue, label)
+		c.src.block.in.build.report("node %q: %w: %q cannot be a case: a case must not be empty, begin or end with space, or be %q, which means all other values", c.src.id, kahn.ErrBadValue, label, defaultCase)
 	}
 	return c.branch(string(k))
 }
@@ -86,7 +86,7 @@ func (src *source) choose(how choice, answer func(out any) string) bool {
 	case src == nil:
 		return false
 	case src.input:
-		src.block.in.build.report("input %q: %w: an input makes no choice: add a node that returns it, such as typed.Do1(b, id, func(ctx context.Context, v T) (T, error) { return v, nil }, v)",
+		src.block.in.build.report("input %q: %w: If and Switch take the value of a node: add a node that returns the input, such as typed.Do1(b, id, func(ctx context.Context, v T) (T, error) { return v, nil }, v)",
 			src.id, kahn.ErrBadValue)
 	case src.block.in.build.over(src.id):
 		return false
@@ -123,7 +123,7 @@ func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	}
 	src.either = true
 	if len(vals) == 0 {
-		b.in.build.report("node %q: %w: Either of no values", id, kahn.ErrBadValue)
+		b.in.build.report("node %q: %w: Either needs at least one value", id, kahn.ErrBadValue)
 	}
 	ins := make([]in[T], len(vals))
 	for i, v := range vals {
@@ -151,11 +151,11 @@ func (src *source) checkEither() {
 			}
 		}
 		if t.input {
-			build.report("node %q: %w: Either takes the input %q, which is always there: put it behind a node of %v", src.id, kahn.ErrBadValue, t.id, b)
+			build.report("node %q: %w: Either takes the input %q, but takes only values of nodes: add a node to %v that returns the input", src.id, kahn.ErrBadValue, t.id, b)
 			continue
 		}
 		if !t.block.within(b) {
-			build.report("node %q: Either takes %q, %w: %v is not within %v", src.id, t.id, ErrBranch, t.block, b)
+			build.report("node %q: %w: Either takes %q, which is made in %v, and that is not inside %v: add the Either to a block that surrounds all its values", src.id, ErrBranch, t.id, t.block, b)
 			return
 		}
 		blocks = append(blocks, t.block)
@@ -164,7 +164,7 @@ func (src *source) checkEither() {
 		return
 	}
 	if lacks := b.lacks(blocks); lacks != "" {
-		build.report("node %q: %w: Either has none if %s: give it one of that branch, or as the last one a value of %v", src.id, ErrBranch, lacks, b)
+		build.report("node %q: %w: Either has no value if %s: add a value made in that branch, or make a value of %v the last one", src.id, ErrBranch, lacks, b)
 	}
 }
 

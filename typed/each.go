@@ -101,7 +101,7 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	m := &kahn.Map{Over: over.id}
 	src.node.Map = m
 	if len(opts) > 1 {
-		build.report("node %q: %w: %d Items, but at most one is allowed", src.id, kahn.ErrBadValue, len(opts))
+		build.report("node %q: %w: %d Items are given, but at most one is allowed", src.id, kahn.ErrBadValue, len(opts))
 	}
 	for _, o := range opts {
 		m.Limit, m.ToleratedCount, m.ToleratedPercent, m.FailFast = o.Limit, o.ToleratedCount, o.ToleratedPercent, o.FailFast

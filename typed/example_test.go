@@ -266,5 +266,5 @@ func ExampleNew() {
 	// Output:
 	// invalid graph "slips"
 	// 	duplicate node: "x" occurs twice in the pipeline "slips": nodes and root inputs have different names
-	// 	node "y" takes "x", a value of a branch: it has a value only in the branch "true" of "ok?", and "y" is in the pipeline "slips": add "y" to that branch, or join the values of the branches by Either
+	// 	node "y": values and branches do not match: it takes "x", which exists only in the branch "true" of "ok?", but "y" is in the pipeline "slips": add "y" to that branch, or join the values of the branches by Either
 }

@@ -120,8 +120,8 @@ func (src *source) check() {
 	}
 	build := src.block.in.build
 	report := func(of *source, verb string) {
-		build.report("node %q %s %q, %w: it has a value only in %v, and %q is in %v: add %q to that branch, or join the values of the branches by Either",
-			src.id, verb, of.id, ErrBranch, of.block, src.id, src.block, src.id)
+		build.report("node %q: %w: it %s %q, which exists only in %v, but %q is in %v: add %q to that branch, or join the values of the branches by Either",
+			src.id, ErrBranch, verb, of.id, of.block, src.id, src.block, src.id)
 	}
 	for _, of := range slices.Concat(src.takes, src.imported()) {
 		if !of.input && !src.block.within(of.block) {
@@ -152,7 +152,7 @@ func (src *source) decide() {
 	}
 	for _, b := range src.cases {
 		if src.choice == choiceSwitch && !b.taken {
-			build.report("node %q: %w: nothing is added to its case %q: add a node, or leave the case out", src.id, kahn.ErrBadValue, b.label)
+			build.report("node %q: %w: its case %q has no node: add a node, or leave the case out", src.id, kahn.ErrBadValue, b.label)
 		}
 	}
 }

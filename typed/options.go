@@ -84,7 +84,7 @@ func (v Val[T]) With(o Options) Val[T] {
 	build := src.block.in.build
 	switch {
 	case src.input:
-		build.report("input %q: %w: With is for nodes", src.id, kahn.ErrBadValue)
+		build.report("input %q: %w: With is for the values of nodes, and this is an input", src.id, kahn.ErrBadValue)
 		return v
 	case src.opts != nil:
 		build.report("node %q: %w: With was called before: give all options at once", src.id, kahn.ErrBadValue)
@@ -110,7 +110,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 	switch {
 	case v.src == nil:
 	case v.src.input, f == nil:
-		v.src.block.in.build.report("%q: %w: Fallback is for nodes, and its function is not nil", v.src.id, kahn.ErrBadValue)
+		v.src.block.in.build.report("%q: %w: Fallback needs the value of a node, and a function that is not nil", v.src.id, kahn.ErrBadValue)
 	case v.src.block.in.build.over(v.src.id):
 	default:
 		v.src.node.Fallback = func(ctx context.Context, err error) (any, error) {
@@ -133,11 +133,11 @@ func (src *source) follow(h Handle, number int) {
 	}
 	switch {
 	case of == nil:
-		build.report("node %q: %w: it follows the zero Val, number %d", src.id, kahn.ErrBadValue, number)
+		build.report("node %q: %w: number %d of its After is the zero Val, which no node makes", src.id, kahn.ErrBadValue, number)
 	case of.input:
-		build.report("node %q: %w: it follows the input %q, which is there from the beginning", src.id, kahn.ErrBadValue, of.id)
+		build.report("node %q: %w: its After lists the input %q, but a node can follow only nodes", src.id, kahn.ErrBadValue, of.id)
 	case of.block.in != src.block.in:
-		build.report("node %q follows %q, %w: let the node of the sub-pipeline follow it", src.id, of.id, ErrElsewhere)
+		build.report("node %q follows %q, %w: a node can follow only nodes of its own pipeline, such as the node of a sub-pipeline", src.id, of.id, ErrElsewhere)
 	default:
 		src.after = append(src.after, of)
 	}
@@ -156,25 +156,25 @@ func (src *source) checkOptions() {
 		bad("OnUpstreamFailure %v delivers defaults that have no type: use Try", o.OnUpstreamFailure)
 	}
 	if o.Gate != nil && o.Gate.OnTimeout == kahn.GateLabel && !src.text {
-		bad("a gate whose time is up has the value \"timeout\" by OnTimeout %v, and its value is not a string", o.Gate.OnTimeout)
+		bad("under OnTimeout %v the value of the gate can be \"timeout\", but the type of its value is not a string", o.Gate.OnTimeout)
 	}
 	if src.waiting && o.Kind != "" {
-		bad("its Kind is %q", kahn.KindGate)
+		bad("the Kind of a Gate is always %q: leave Kind empty", kahn.KindGate)
 	}
 	if o.Kind == kahn.KindEnd || o.Kind == kahn.KindTrigger || o.Kind == kahn.KindGate && !src.waiting {
 		bad("Kind %q has a meaning of its own: see Block.Graph and Gate", o.Kind)
 	}
 	if src.tries != nil && (o.Join != 0 || o.Cleanup) {
-		bad("a Try has no Join, and is no Cleanup")
+		bad("a Try cannot have a Join or be a Cleanup")
 	}
 	early := !slices.Contains(laterJoins, o.Join)
 	if src.either && (o.Cleanup || o.Join != 0 && o.Join != kahn.AllSucceeded && o.Join != kahn.AnySucceeded) {
-		bad("an Either joins by %v or %v, not by %v", kahn.AllSucceeded, kahn.AnySucceeded, o.Join)
+		bad("the Join of an Either is %v or %v, not %v", kahn.AllSucceeded, kahn.AnySucceeded, o.Join)
 	} else if !src.either && early && len(src.takes)+len(src.imports) > 0 {
-		bad("Join %v lets the node run before it has all of its values: take them by Either, or list the nodes in After", o.Join)
+		bad("Join %v would let the node run before it has all its values: take the values by Either, or only list their nodes in After", o.Join)
 	}
 	if !src.either && src.ownJoin() && src.block.parent != nil {
-		bad("in %v its Join would let it run if the branch is not taken: put it into the block around, or into a sub-pipeline", src.block)
+		bad("its Join or Cleanup would let it run even if %v is not taken: add it to the surrounding block, or to a sub-pipeline", src.block)
 	}
 }
 

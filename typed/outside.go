@@ -33,7 +33,7 @@ func Root[T any](b *Block, name string) Val[T] {
 	if src := f.names[name]; src != nil && src.input {
 		if _, same := src.zero.(*T); !same {
 			here, there := fmt.Sprintf("%T", new(T)), fmt.Sprintf("%T", src.zero)
-			f.build.report("input %q: %w: %s here and %s elsewhere", name, kahn.ErrType, here[1:], there[1:])
+			f.build.report("input %q: %w: one Root gives it the type %s, and another Root gives it the type %s", name, kahn.ErrType, here[1:], there[1:])
 		}
 		return Val[T]{src: src}
 	}

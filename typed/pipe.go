@@ -137,7 +137,7 @@ type result[U any] struct {
 
 func newPipe[U any](ctx context.Context, stage Stage) (*pipe[U], error) {
 	if stage.Parallel < 0 || stage.Ahead < 0 {
-		return nil, fmt.Errorf("%w: a stage with Parallel %d, %d ahead: at least 0", kahn.ErrBadValue, stage.Parallel, stage.Ahead)
+		return nil, fmt.Errorf("%w: a stage has Parallel %d and Ahead %d: neither may be negative", kahn.ErrBadValue, stage.Parallel, stage.Ahead)
 	}
 	p := &pipe[U]{outer: ctx, parallel: max(stage.Parallel, 1)}
 	p.out = make(chan slot[U], cmp.Or(stage.Ahead, p.parallel))

@@ -85,7 +85,7 @@ func (x *building) over(id string) bool {
 	finished := x.finished
 	x.mu.Unlock()
 	if finished {
-		x.report("%q: %w: New has returned: nodes, and what concerns them, are added by its function", id, kahn.ErrBadValue)
+		x.report("%q: %w: New has returned: only the function given to New may add or change nodes and inputs", id, kahn.ErrBadValue)
 	}
 	return finished
 }

@@ -46,9 +46,9 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `node "x": bad value: input 2 is the zero Val`},
 		"no result":    {func(b *typed.Block) typed.Val[int] { return typed.Val[int]{} }, kahn.ErrBadValue, "returns the zero Val"},
 		"nil block":    {func(b *typed.Block) typed.Val[int] { return typed.Do0(nil, "x", ret(1)) }, kahn.ErrBadValue, "returns the zero Val"},
-		"input result": {func(b *typed.Block) typed.Val[int] { return typed.Root[int](b, "x") }, typed.ErrElsewhere, `returns "x", which no node of it makes`},
+		"input result": {func(b *typed.Block) typed.Val[int] { return typed.Root[int](b, "x") }, typed.ErrElsewhere, `returns "x", which is not the value of a node that the function has added`},
 		"another pipeline": {func(b *typed.Block) typed.Val[int] { return typed.Do1(b, "x", same[int], leaked) },
-			typed.ErrElsewhere, `node "x" takes "leaked", a value of elsewhere: it belongs to the pipeline "other"`},
+			typed.ErrElsewhere, `node "x" takes "leaked", a value made elsewhere: it belongs to the pipeline "other"`},
 		"result of another pipeline": {func(b *typed.Block) typed.Val[int] { return leaked }, typed.ErrElsewhere, `"leaked"`},
 		"inside of a sub-pipeline": {func(b *typed.Block) typed.Val[int] {
 			var inner typed.Val[int]
@@ -57,11 +57,11 @@ func TestSlips(t *testing.T) {
 				return typed.Do1(b, "last", same[int], inner)
 			})
 			return typed.Do1(b, "x", same[int], inner)
-		}, typed.ErrElsewhere, `node "x" takes "inner", a value of elsewhere: it is made inside the sub-pipeline "S": let the function of that pipeline return it`},
+		}, typed.ErrElsewhere, `node "x" takes "inner", a value made elsewhere: it is made inside the sub-pipeline "S": let the function of that pipeline return it`},
 		"value of a branch": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			return typed.Do1(b, "x", same[int], typed.Do0(then, "y", ret(1)))
-		}, typed.ErrBranch, `node "x" takes "y", a value of a branch: it has a value only in the branch "true" of "if", and "x" is in the pipeline "p": add "x" to that branch, or join the values of the branches by Either`},
+		}, typed.ErrBranch, `node "x": values and branches do not match: it takes "y", which exists only in the branch "true" of "if", but "x" is in the pipeline "p": add "x" to that branch, or join the values of the branches by Either`},
 		"value of the other branch": {func(b *typed.Block) typed.Val[int] {
 			then, otherwise := yes(b)
 			typed.Do1(otherwise, "x", same[int], typed.Do0(then, "y", ret(1)))
@@ -71,11 +71,11 @@ func TestSlips(t *testing.T) {
 			then, _ := yes(b)
 			y := typed.Do0(then, "y", ret(1))
 			return typed.Sub(b, "S", func(b *typed.Block) typed.Val[int] { return typed.Do1(b, "x", same[int], y) })
-		}, typed.ErrBranch, `node "S" takes "y"`},
+		}, typed.ErrBranch, `node "S": values and branches do not match: it takes "y"`},
 		"after a branch": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{typed.Do0(then, "y", ret(1))}})
-		}, typed.ErrBranch, `node "x" follows "y"`},
+		}, typed.ErrBranch, `node "x": values and branches do not match: it follows "y"`},
 		"result of a branch": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			return typed.Do0(then, "x", ret(1))
@@ -83,13 +83,13 @@ func TestSlips(t *testing.T) {
 		"half of an either": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			return typed.Either(b, "x", typed.Do0(then, "y", ret(1)))
-		}, typed.ErrBranch, `node "x": a value of a branch: Either has none if "if" answers "false": give it one of that branch, or as the last one a value of the pipeline "p"`},
+		}, typed.ErrBranch, `node "x": values and branches do not match: Either has no value if "if" answers "false": add a value made in that branch, or make a value of the pipeline "p" the last one`},
 		"a nested half of an either": {func(b *typed.Block) typed.Val[int] {
 			then, otherwise := yes(b)
 			deeper, _ := typed.If(typed.Do0(otherwise, "if 2", ret(true)))
 			return typed.Either(b, "x", typed.Do0(then, "y", ret(1)), typed.Do0(deeper, "z", ret(1)))
-		}, typed.ErrBranch, `Either has none if "if 2" answers "false"`},
-		"either of nothing": {func(b *typed.Block) typed.Val[int] { return typed.Either[int](b, "x") }, kahn.ErrBadValue, "Either of no values"},
+		}, typed.ErrBranch, `Either has no value if "if 2" answers "false"`},
+		"either of nothing": {func(b *typed.Block) typed.Val[int] { return typed.Either[int](b, "x") }, kahn.ErrBadValue, "Either needs at least one value"},
 		"either twice": {func(b *typed.Block) typed.Val[int] {
 			y := typed.Do0(b, "y", ret(1))
 			return typed.Either(b, "x", y, y)
@@ -102,18 +102,18 @@ func TestSlips(t *testing.T) {
 			y := typed.Do0(b, "y", ret(1))
 			typed.Either(then, "x", typed.Do0(then, "w", ret(1)), y)
 			return y
-		}, typed.ErrBranch, `the pipeline "p" is not within the branch "true" of "if"`},
+		}, typed.ErrBranch, `which is made in the pipeline "p", and that is not inside the branch "true" of "if"`},
 		"case without nodes": {func(b *typed.Block) typed.Val[int] {
 			typed.Switch(typed.Do0(b, "x", ret(air))).Case(road)
 			return typed.Do0(b, "y", ret(1))
-		}, kahn.ErrBadValue, `node "x": bad value: nothing is added to its case "road"`},
+		}, kahn.ErrBadValue, `node "x": bad value: its case "road" has no node`},
 		"no case": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(typed.Switch(typed.Do0(b, "x", ret(air))).Case(" "), "y", ret(1))
 		}, kahn.ErrBadValue, `" " cannot be a case`},
 		"if of an input": {func(b *typed.Block) typed.Val[int] {
 			typed.If(typed.Root[bool](b, "r"))
 			return typed.Do0(b, "y", ret(1))
-		}, kahn.ErrBadValue, `input "r": bad value: an input makes no choice`},
+		}, kahn.ErrBadValue, `input "r": bad value: If and Switch take the value of a node: add a node that returns the input`},
 		"try of an input": {func(b *typed.Block) typed.Val[int] {
 			typed.Try(b, "t", typed.Root[bool](b, "r"))
 			return typed.Do0(b, "y", ret(1))
@@ -123,11 +123,11 @@ func TestSlips(t *testing.T) {
 			y := typed.Do0(b, "y", ret(1))
 			typed.Try(then, "t", y)
 			return y
-		}, typed.ErrBranch, `Try takes "y" of the pipeline "p" in the branch "true" of "if"`},
+		}, typed.ErrBranch, `Try takes "y" in the branch "true" of "if", but "y" is made in the pipeline "p"`},
 		"two types of an input": {func(b *typed.Block) typed.Val[int] {
 			typed.Root[string](b, "r")
 			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r"))
-		}, kahn.ErrType, `input "r": wrong type: int here and string elsewhere`},
+		}, kahn.ErrType, `input "r": wrong type: one Root gives it the type int, and another Root gives it the type string`},
 		"two items": {func(b *typed.Block) typed.Val[int] {
 			typed.Each(b, "e", typed.Do0(b, "l", ret([]int{1})), same[int], typed.Items[int]{}, typed.Items[int]{})
 			return typed.Do0(b, "x", ret(1))
@@ -137,32 +137,32 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `node "x": bad value: With was called before`},
 		"options of an input": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r").With(typed.Options{}))
-		}, kahn.ErrBadValue, `input "r": bad value: With is for nodes`},
+		}, kahn.ErrBadValue, `input "r": bad value: With is for the values of nodes, and this is an input`},
 		"after an input": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{typed.Root[int](b, "r")}})
-		}, kahn.ErrBadValue, `it follows the input "r"`},
+		}, kahn.ErrBadValue, `its After lists the input "r"`},
 		"after nothing": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{nil}})
-		}, kahn.ErrBadValue, `it follows the zero Val, number 1`},
+		}, kahn.ErrBadValue, `number 1 of its After is the zero Val`},
 		"after elsewhere": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{After: []typed.Handle{leaked}})
 		}, typed.ErrElsewhere, `node "x" follows "leaked"`},
 		"early join": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do1(b, "x", same[int], typed.Do0(b, "y", ret(1))).With(typed.Options{Join: kahn.AnySucceeded})
-		}, kahn.ErrBadValue, `Join any_succeeded lets the node run before it has all of its values`},
+		}, kahn.ErrBadValue, `Join any_succeeded would let the node run before it has all its values`},
 		"join in a branch": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			typed.Do0(then, "x", ret(1)).With(typed.Options{Join: kahn.AllDone})
 			return typed.Do0(b, "y", ret(1))
-		}, kahn.ErrBadValue, `in the branch "true" of "if" its Join would let it run if the branch is not taken`},
+		}, kahn.ErrBadValue, `its Join or Cleanup would let it run even if the branch "true" of "if" is not taken`},
 		"join of an either": {func(b *typed.Block) typed.Val[int] {
 			return typed.Either(b, "x", typed.Do0(b, "y", ret(1))).With(typed.Options{Join: kahn.AllDone})
-		}, kahn.ErrBadValue, `an Either joins by all_succeeded or any_succeeded, not by all_done`},
+		}, kahn.ErrBadValue, `the Join of an Either is all_succeeded or any_succeeded, not all_done`},
 		"join of a try": {func(b *typed.Block) typed.Val[int] {
 			y := typed.Do0(b, "y", ret(1))
 			typed.Try(b, "x", y).With(typed.Options{Cleanup: true})
 			return y
-		}, kahn.ErrBadValue, `a Try has no Join`},
+		}, kahn.ErrBadValue, `a Try cannot have a Join`},
 		"defaults": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{OnUpstreamFailure: kahn.UpstreamSubstitute})
 		}, kahn.ErrBadValue, `delivers defaults that have no type: use Try`},
@@ -171,25 +171,25 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `Kind "gate" has a meaning of its own`},
 		"label of a time that is up": {func(b *typed.Block) typed.Val[int] {
 			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: time.Hour}})
-		}, kahn.ErrBadValue, `by OnTimeout label, and its value is not a string`},
+		}, kahn.ErrBadValue, `under OnTimeout label the value of the gate can be "timeout", but the type of its value is not a string`},
 		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
 		"undo of an input": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r").Compensate(typed.Undo0(drop[int])))
-		}, kahn.ErrBadValue, `"r": bad value: Compensate is for nodes`},
+		}, kahn.ErrBadValue, `"r": bad value: Compensate is for the values of nodes, and this is an input`},
 		"undo of an either": {func(b *typed.Block) typed.Val[int] {
 			return typed.Either(b, "x", typed.Do0(b, "y", ret(1))).Compensate(typed.Undo0(drop[int]))
-		}, kahn.ErrBadValue, `"x": bad value: it has no effect: give Compensate to the nodes whose values it takes`},
+		}, kahn.ErrBadValue, `"x": bad value: an Either or a Try has no effect to undo: call Compensate for the values that it takes`},
 		"undo of a try": {func(b *typed.Block) typed.Val[int] {
 			y := typed.Do0(b, "y", ret(1))
 			typed.Try(b, "x", y).Compensate(typed.Undo0(drop[typed.Tried[int]]))
 			return y
-		}, kahn.ErrBadValue, `"x": bad value: it has no effect`},
+		}, kahn.ErrBadValue, `"x": bad value: an Either or a Try has no effect to undo`},
 		"undo of a gate": {func(b *typed.Block) typed.Val[int] {
 			return typed.Gate[int](b, "x").Compensate(typed.Undo0(drop[int]))
 		}, kahn.ErrBadValue, `a gate is never undone`},
 		"zero undo": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo[int]{})
-		}, kahn.ErrBadValue, `"x": bad value: Compensate has the zero Undo`},
+		}, kahn.ErrBadValue, `"x": bad value: Compensate was called with the zero Undo`},
 		"nil undo": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo0[int](nil))
 		}, kahn.ErrBadValue, `"x": bad value: the function of its Compensate is nil`},
@@ -204,7 +204,7 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `CompensateRetry needs a compensation, and the node has none`},
 		"undo of a value that is not taken": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], typed.Do0(b, "y", ret(1))))
-		}, kahn.ErrBadValue, `node "x": bad value: its Compensate takes "y", which the node does not take`},
+		}, kahn.ErrBadValue, `node "x": bad value: its Compensate takes "y", which the node itself does not take`},
 		"undo of the zero value": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], typed.Val[int]{}))
 		}, kahn.ErrBadValue, `node "x": bad value: input 1 of its Compensate is the zero Val`},
@@ -216,12 +216,12 @@ func TestSlips(t *testing.T) {
 			vals, _ := typed.Each(b, "e", list, same[int])
 			vals.Compensate(typed.Undo0(drop[[]int]))
 			return typed.Do0(b, "x", ret(1))
-		}, kahn.ErrBadValue, `"e": bad value: its items are undone one by one: give Compensate an UndoEach`},
+		}, kahn.ErrBadValue, `"e": bad value: the items of an Each are undone one by one: give Compensate an UndoEach`},
 		"undo of the items of no list": {func(b *typed.Block) typed.Val[int] {
 			list := typed.Do0(b, "l", ret([]int{1}))
 			typed.Do1(b, "e", same[[]int], list).Compensate(typed.UndoEach(drop2[int], list))
 			return typed.Do0(b, "x", ret(1))
-		}, kahn.ErrBadValue, `"e": bad value: UndoEach is for an Each`},
+		}, kahn.ErrBadValue, `"e": bad value: UndoEach is for the results of an Each or EachSub, and this node is neither`},
 		"undo of another list": {func(b *typed.Block) typed.Val[int] {
 			vals, _ := typed.Each(b, "e", typed.Do0(b, "l", ret([]int{1})), same[int])
 			vals.Compensate(typed.UndoEach(drop2[int], typed.Do0(b, "m", ret([]int{1}))))

@@ -9,7 +9,7 @@ import (
 
 // ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value that was made
 // inside and is not the result of the sub-pipeline.
-var ErrElsewhere = errors.New("a value of elsewhere")
+var ErrElsewhere = errors.New("a value made elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that
 // becomes the node's value. f may take values of the surrounding blocks, like variables in a function literal. These values become inputs of
@@ -44,11 +44,11 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 func (f *flow) returns(src *source) {
 	switch {
 	case src == nil:
-		f.build.report("%v: %w: its function returns the zero Val, which no node makes", f.top, kahn.ErrBadValue)
+		f.build.report("%v: %w: its function returns the zero Val: return the value of a node", f.top, kahn.ErrBadValue)
 	case src.block.in != f, src.input:
-		f.build.report("%v: %w: its function returns %q, which no node of it makes: return the value of a node that is added to its block", f.top, ErrElsewhere, src.id)
+		f.build.report("%v: %w: its function returns %q, which is not the value of a node that the function has added: return the value of such a node", f.top, ErrElsewhere, src.id)
 	case src.block != f.top:
-		f.build.report("%v returns %q, %w: it has a value only in %v: join the values of the branches by Either", f.top, src.id, ErrBranch, src.block)
+		f.build.report("%v: %w: it returns %q, which exists only in %v: join the values of the branches by Either", f.top, ErrBranch, src.id, src.block)
 	default:
 		f.result = src
 	}

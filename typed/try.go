@@ -72,10 +72,10 @@ func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
 		of := src.takes[0]
 		switch {
 		case of.input:
-			build.report("node %q: %w: Try takes the input %q, which does not fail: try the node where it is made", id, kahn.ErrBadValue, of.id)
+			build.report("node %q: %w: Try takes the input %q, and an input does not fail: call Try for the value of a node, in the pipeline of that node", id, kahn.ErrBadValue, of.id)
 		case of.block != b:
-			build.report("node %q: Try takes %q of %v in %v, %w: try it in its own block, so that its failure is handled whichever branch is taken",
-				id, of.id, of.block, b, ErrBranch)
+			build.report("node %q: %w: Try takes %q in %v, but %q is made in %v: call Try in the block that makes the value, so that the failure is handled whichever branch is taken",
+				id, ErrBranch, of.id, b, of.id, of.block)
 		default:
 			src.tries = of
 		}

@@ -22,7 +22,7 @@ func (x *building) registerType(t reflect.Type) {
 	}
 	name := typeName(t)
 	if other, is := x.types[name]; is && reflect.TypeOf(other) != t {
-		x.report("%w: two types of values have the name %q, which a snapshot could not tell apart: declare them outside of functions, under names of their own", kahn.ErrType, name)
+		x.report("%w: two types of values have the name %q, so a snapshot could not distinguish them: declare the types outside of functions, under different names", kahn.ErrType, name)
 		return
 	}
 	x.types[name] = reflect.Zero(t).Interface()

@@ -33,20 +33,20 @@ func (v Val[T]) Compensate(u Undo[T]) Val[T] {
 	bad := func(text string) { build.report("%q: %w: %s", src.id, kahn.ErrBadValue, text) }
 	switch {
 	case src.input:
-		bad("Compensate is for nodes")
+		bad("Compensate is for the values of nodes, and this is an input")
 	case build.over(src.id):
 	case src.either, src.tries != nil:
-		bad("it has no effect: give Compensate to the nodes whose values it takes")
+		bad("an Either or a Try has no effect to undo: call Compensate for the values that it takes")
 	case u.bind == nil:
-		bad("Compensate has the zero Undo")
+		bad("Compensate was called with the zero Undo")
 	case u.missing:
 		bad("the function of its Compensate is nil")
 	case src.undone:
 		bad("Compensate was called before")
 	case src.over && !u.each:
-		bad("its items are undone one by one: give Compensate an UndoEach")
+		bad("the items of an Each are undone one by one: give Compensate an UndoEach")
 	case !src.over && u.each:
-		bad("UndoEach is for an Each")
+		bad("UndoEach is for the results of an Each or EachSub, and this node is neither")
 	default:
 		src.undone = true
 		undo := u.bind(src, v.view)
@@ -99,7 +99,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {
 		return in[T]{name: of.id, root: of.input, view: v.view}
 	}
-	build.report("node %q: %w: its Compensate takes %q, which the node does not take, so that it may not be there", src.id, kahn.ErrBadValue, v.src.id)
+	build.report("node %q: %w: its Compensate takes %q, which the node itself does not take, so the value may not exist when the node is undone", src.id, kahn.ErrBadValue, v.src.id)
 	return in[T]{}
 }
 

@@ -32,7 +32,7 @@ func (c *cache) register(f *flags) {
 
 func (c *cache) check() error {
 	if c.refresh && c.dir == "" {
-		return errors.New("-refresh is for -cache")
+		return errors.New("-refresh needs -cache")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func TestCache(t *testing.T) {
 			require.Equal(t, !slices.Contains(x.calls, "fetch"), strings.Contains(out, "fetch: from the cache: run "), out)
 		})
 	}
-	expect(t, exitUsage, "-refresh is for -cache", "", "run", "-refresh", "definitions/release.yaml")
+	expect(t, exitUsage, "-refresh needs -cache", "", "run", "-refresh", "definitions/release.yaml")
 	expect(t, exitUsage, "-dry runs nothing", "", "run", "-dry", "-cache", t.TempDir(), "definitions/release.yaml")
 }
 

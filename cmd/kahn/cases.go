@@ -307,7 +307,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 			where, at := fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt
 			check(path, where, at)
 			if _, twice := mocks[declaredPath(path)]; twice {
-				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q has another mock", path)})
+				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q has two mocks", path)})
 			}
 			mocks[declaredPath(path)] = x.Mocks[path]
 		}
@@ -317,7 +317,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 			where, at := fmt.Sprintf("$.cases[%d].undos", i), member(member(&cases[i], "undos"), path).KeyAt
 			check(path, where, at)
 			if _, twice := undos[declaredPath(path)]; twice {
-				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q is undone twice", path)})
+				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q has two entries in undos", path)})
 			}
 			undos[declaredPath(path)] = x.Undos[path]
 		}

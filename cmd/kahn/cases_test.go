@@ -271,7 +271,7 @@ cases:
 	code, stdout, stderr := invoke(t, "", "test", definition)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	tests := file(t, "twice.test.yaml", "definition: "+definition+"\ncases: [{name: x, mocks: {M/x: {output: 1}, 'M[]/x': {output: 2}}, expect: {status: completed}}]\n")
-	expect(t, exitProblems, `the node "M[]/x" has another mock`, "", "vet", tests)
+	expect(t, exitProblems, `the node "M[]/x" has two mocks`, "", "vet", tests)
 }
 
 // A file with tests may be in JSON, and may run a definition with another file name.

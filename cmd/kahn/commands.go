@@ -226,7 +226,7 @@ func (f *flags) given() (names []string) {
 func (f *flags) file(to *string, name, usage string) {
 	f.Func(name, usage, func(text string) error {
 		if *to = text; text == "" {
-			return errors.New("no name of a file")
+			return errors.New("the name of the file is empty")
 		}
 		return nil
 	})

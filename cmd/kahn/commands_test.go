@@ -54,7 +54,7 @@ func TestSlips(t *testing.T) {
 		{`-input: here is the folder of the definition`, []string{"run", "-input", "here=/", approval}},
 		{`-dry runs nothing`, []string{"run", "-dry", "-ask", approval}},
 		{`-ask and -ui do not go together`, []string{"run", "-ui", ":0", "-ask", approval}},
-		{`-ui-remote and -ui-stay are for -ui`, []string{"run", "-ui-stay", approval}},
+		{`-ui-remote and -ui-stay need -ui`, []string{"run", "-ui-stay", approval}},
 		{`other machines may reach 0.0.0.0; use localhost, or add -ui-remote`, []string{"run", "-ui", "0.0.0.0:0", approval}},
 		{`other machines may reach example.com`, []string{"run", "-ui", "example.com:0", approval}},
 		{`-ui: address here`, []string{"run", "-ui", "here", approval}},

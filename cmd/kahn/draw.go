@@ -26,7 +26,7 @@ The exit code is 0, 1 if the definition has problems or the standard output cann
 		f.file(&output, "o", "write to this `file` instead of the standard output")
 		f.kinds(&by)
 		f.BoolVar(&drawing.LeftToRight, "lr", false, "draw from left to right instead of from the top down")
-		f.BoolVar(&drawing.Reduced, "reduced", false, "leave out edges that follow from others")
+		f.BoolVar(&drawing.Reduced, "reduced", false, "leave out edges that other edges imply")
 		return func(_ context.Context, t *terminal, args []string) int {
 			g, code := t.load(by, args[0])
 			if g == nil {

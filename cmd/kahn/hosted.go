@@ -35,7 +35,7 @@ func kindsOf(value string) ([]string, error) {
 		return kindsIn(file)
 	}
 	if strings.TrimSpace(value) == "" {
-		return nil, errors.New("no kind; name kinds as fetch,sql, or a file of kinds as @kinds.txt")
+		return nil, errors.New("the list of kinds is empty; name kinds as fetch,sql, or a file of kinds as @kinds.txt")
 	}
 	list := strings.Split(value, ",")
 	for i, name := range list {
@@ -44,7 +44,7 @@ func kindsOf(value string) ([]string, error) {
 		case list[i] == "":
 			return nil, errors.New("an empty name between commas")
 		case strings.HasPrefix(list[i], "@"):
-			return nil, fmt.Errorf("%s: a file has a flag of its own: -kinds %[1]s", list[i])
+			return nil, fmt.Errorf("%s: give a file of kinds in a flag of its own: -kinds %[1]s", list[i])
 		case err != nil:
 			return nil, err
 		}
@@ -60,7 +60,7 @@ func kindsOf(value string) ([]string, error) {
 // kindsIn returns the kinds that a file lists.
 func kindsIn(file string) (list []string, err error) {
 	if file == "" {
-		return nil, errors.New("no name of a file after @")
+		return nil, errors.New("the name of a file is missing after @")
 	}
 	data, err := readFile(file)
 	if err != nil {

@@ -89,14 +89,14 @@ func TestSlipsInKinds(t *testing.T) {
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: fetch}]\n")
 	bare := file(t, "kinds.txt", "fetch\n")
 	for value, want := range map[string]string{
-		"":                                       `no kind; name kinds as fetch,sql, or a file of kinds as @kinds.txt`,
-		" ":                                      `no kind; name kinds as fetch,sql, or a file of kinds as @kinds.txt`,
+		"":                                       `the list of kinds is empty; name kinds as fetch,sql, or a file of kinds as @kinds.txt`,
+		" ":                                      `the list of kinds is empty; name kinds as fetch,sql, or a file of kinds as @kinds.txt`,
 		"fetch,,sql":                             `an empty name between commas`,
 		"fetch,":                                 `an empty name between commas`,
-		"fetch,@kinds.txt":                       `@kinds.txt: a file has a flag of its own: -kinds @kinds.txt`,
+		"fetch,@kinds.txt":                       `@kinds.txt: give a file of kinds in a flag of its own: -kinds @kinds.txt`,
 		"fe\x07tch":                              `the kind "fe\atch" has a character that no kind may have`,
 		"fe\xfftch":                              `the kind "fe\xfftch" has a character that no kind may have`,
-		"@":                                      `no name of a file after @`,
+		"@":                                      `the name of a file is missing after @`,
 		"@missing.kinds":                         `missing.kinds: no such file or directory`,
 		"@" + t.TempDir():                        `is a directory`,
 		"@" + file(t, "k", "# no\n"):             `/k names no kind; each line names a kind, and # begins a comment`,

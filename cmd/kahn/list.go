@@ -22,15 +22,16 @@ var listCommand = command{
 	name: "list", summary: "list the runs of a store",
 	text: `
 One line for each run, the newest first: the id, the workflow, the status, what it undoes, when it was created and when it ended, and what
-its steps have used in attempts that have ended, by name; then its key, if it has one. A run undoes what its
-steps have done if it fails and they have a compensate: compensating, compensated, or compensation failed, which is an operator's task: see "kahn serve".
-The flags select runs; a run that all of them select is listed.
+its steps have used in attempts that have ended, by name; then its key, if it has one. A run that fails undoes
+its steps that have a compensate: it is then compensating, compensated, or compensation failed. An operator resolves a failed compensation, for
+example on the page of "kahn serve".
+The flags select runs: a run is listed if it matches all flags.
 
 The exit code is 0, 1 if the store or the standard output fails, and 2 if there is no store in the file.`,
 	register: func(f *flags) action {
 		l := &lister{}
 		f.file(&l.store, "store", "list the runs of this `file` (default: kahn.db)")
-		f.choice(&l.undone, "compensation", "list runs that undo something now, have undone it, or could not", anyRun, undoWords[kahn.CompensationRunning], undoWords[kahn.CompensationDone], undoWords[kahn.CompensationFailed])
+		f.choice(&l.undone, "compensation", "list runs whose steps are being undone, were undone, or could not be undone", anyRun, undoWords[kahn.CompensationRunning], undoWords[kahn.CompensationDone], undoWords[kahn.CompensationFailed])
 		f.choice(&l.status, "status", "list runs in this status", append([]string{anyRun}, runStatuses()...)...)
 		f.StringVar(&l.query.Workflow, "workflow", "", "list runs of the workflow of this `name`")
 		f.StringVar(&l.query.Key, "key", "", "list runs with this `key`, such as the name of a tenant")

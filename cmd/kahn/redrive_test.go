@@ -86,7 +86,7 @@ func TestRedriveRefused(t *testing.T) {
 	for part, more := range map[string][]string{
 		`"ship[7]": the map has 3 items`:             {"-node", "ship[7]"},
 		`unknown node: "shop"; did you mean "ship"?`: {"-node", "shop"},
-		"-input is for a new run":                    {"-input", "x=1"},
+		"-input does not go with -redrive":           {"-input", "x=1"},
 	} {
 		for _, dry := range [][]string{nil, {"-dry"}} {
 			expect(t, exitUsage, part, "", append(append(append([]string{}, again...), more...), append(dry, definition)...)...)
@@ -94,7 +94,7 @@ func TestRedriveRefused(t *testing.T) {
 	}
 	expect(t, exitUsage, "-redrive needs -store and -run", "", "run", "-redrive", "-store", db, definition)
 	expect(t, exitUsage, "-redrive needs -store and -run", "", "run", "-redrive", "-run", "R", definition)
-	expect(t, exitUsage, "-node, -anew, -despite-handlers and -keep-descendants are for -redrive", "", append(args, "-node", "ship", definition)...)
+	expect(t, exitUsage, "-node, -anew, -despite-handlers and -keep-descendants need -redrive", "", append(args, "-node", "ship", definition)...)
 	expect(t, exitUsage, "there is no run other", "", "run", "-redrive", "-store", db, "-run", "other", definition)
 	require.Empty(t, calls())
 

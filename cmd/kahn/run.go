@@ -13,7 +13,7 @@ var runCommand = command{
 	name: "run", args: "FILE", least: 1, most: 1, alone: "follow",
 	summary: "run a definition",
 	text: `
-The definition decides which commands run: run only those that you would run as a script.
+A definition decides which commands run: run only a definition that you would run as a script.
 
 With -store the command keeps the run in an SQLite file, each step as it ends. After a crash, or while the run waits for an answer, the same command
 continues the definition's run that has not ended, with the inputs that the run began with. A step that was running when the process crashed
@@ -37,8 +37,8 @@ nodes inside name, and the output of a map's item on the item's value. The comma
 remove the folder at any time.
 
 With -follow the command shows a run that another process performs, as if it ran here, until it ends: of a run that stores its events, as runs of this
-command do, every event as it is stored; of another run what its records show, read once a second. It says what the run waits for, and since when its
-process is gone if that has died; then it waits until another process continues the run. It only reads the file. Ctrl-C ends the command and leaves the run
+command do, every event as it is stored; of another run what its records show, read once a second. It says what the run waits for. If the process of the
+run has died, it says since when, and waits until another process continues the run. It only reads the file. Ctrl-C ends the command and leaves the run
 alone. With -v it also prints what commands write, and of a run that has ended every event. The exit code is as if the run had run here.
 
 If another process runs the run, the command posts the answers of -answer in the file for that process, and ends with code 3.
@@ -64,7 +64,7 @@ cancelled or left the run, and 2 if nothing ran because of a bad flag or definit
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
 		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: anyone who has the link can see and do everything")
 		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: keep showing the run when it has ended, until Ctrl-C")
-		f.BoolVar(&h.dry, "dry", false, "run no step, and show which ones would run, with their configs; gates are approved")
+		f.BoolVar(&h.dry, "dry", false, "run no step, and show which steps would run, with their configs; gates are approved")
 		f.IntVar(&h.limit, "limit", 0, "run at most `n` steps at the same time; 0 means no limit")
 		f.DurationVar(&h.timeout, "timeout", 0, "stop, and fail, after this long; 0 means never")
 		f.BoolVar(&h.verbose, "v", false, "print the output of commands, line by line")
@@ -184,19 +184,19 @@ func codeOf(status kahn.RunStatus) int {
 func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):
-		return errors.New("-ui-remote and -ui-stay are for -ui")
+		return errors.New("-ui-remote and -ui-stay need -ui")
 	case h.dry && (h.store != "" && !h.again.asked || h.page.addr != "" || h.ask):
 		return errors.New("-dry runs nothing: it does not go with -ui, -ask and, without -redrive, -store")
 	case h.again.asked && (h.store == "" || h.id == ""):
 		return errors.New("-redrive needs -store and -run")
 	case h.again.asked && len(h.inputs) > 0:
-		return errors.New("-input is for a new run: a redrive has the inputs that its run began with")
+		return errors.New("-input does not go with -redrive: a redrive has the inputs with which the run began")
 	case !h.again.asked && (len(h.again.nodes) > 0 || h.again.anew || h.again.despite || h.again.keep):
-		return errors.New("-node, -anew, -despite-handlers and -keep-descendants are for -redrive")
+		return errors.New("-node, -anew, -despite-handlers and -keep-descendants need -redrive")
 	case h.ask && h.page.addr != "":
 		return errors.New("-ask and -ui do not go together: the page asks")
 	case h.cancels && h.store == "":
-		return errors.New("-cancel is for -store: without it Ctrl-C cancels the run")
+		return errors.New("-cancel needs -store: without -store Ctrl-C always cancels the run")
 	case h.lease <= 0:
 		return errors.New("-lease must be longer than 0")
 	case h.dry && h.cache.dir != "":

@@ -125,7 +125,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 func (s *server) check() error {
 	switch {
 	case s.page.addr == "" && s.page.remote:
-		return errors.New("-ui-remote is for -ui")
+		return errors.New("-ui-remote needs -ui")
 	case s.lease <= 0:
 		return errors.New("-lease must be longer than 0")
 	case s.grace < 0:

@@ -176,7 +176,7 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		expect(t, exitUsage, part, "", "serve", db, flag, file(t, "a.yaml", valid))
 	}
-	expect(t, exitUsage, "-ui-remote is for -ui", "", "serve", db, "-ui=none", "-ui-remote", file(t, "a.yaml", valid))
+	expect(t, exitUsage, "-ui-remote needs -ui", "", "serve", db, "-ui=none", "-ui-remote", file(t, "a.yaml", valid))
 }
 
 // Vet reports the defects of a schedule at their places.

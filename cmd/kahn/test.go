@@ -30,8 +30,8 @@ gates are real. No time passes: backoffs and timeouts are over at once. "kahn sc
 
 A step without a mock completes without an output, unless the case says otherwise with "missing" or lists it under "real": such a step is
 called as in any run, and takes its time, which -timeout bounds.
-What a step has done is undone as in any run if the step is real; "undos: {charge: {}}" undoes a node that is mocked, {error: busy} fails to, and
-"nodes: {charge: {compensation: done}}" expects what became of it.
+A real step is undone as in any run. For a mocked node, "undos: {charge: {}}" is a compensation that succeeds, {error: busy} a compensation that fails, and
+"nodes: {charge: {compensation: done}}" says how the compensation is expected to end.
 With -kinds the definitions are those of a host: see "kahn help vet". Their steps cannot be called here, so a real one fails.
 
 The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,

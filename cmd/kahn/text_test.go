@@ -47,5 +47,5 @@ nodes:
 	expect(t, exitProblems, `tea\x1b[2J`+"\n    run completed after 1s\n", "", "run", ansi)
 	nan := file(t, "nan.yaml", "version: 1\nnodes:\n  - {id: e, kind: jq, config: {query: nan}}\n")
 	expect(t, exitProblems, "jq: the output is not JSON", "", "run", nan)
-	expect(t, exitUsage, `invalid value "" for flag -store: no name of a file`, "", "run", "-store", "", nan)
+	expect(t, exitUsage, `invalid value "" for flag -store: the name of the file is empty`, "", "run", "-store", "", nan)
 }

@@ -14,8 +14,8 @@ var vetCommand = command{
 	summary: "report every problem of definitions, with file, line and column",
 	text: `
 It reads each definition, compiles its graph, parses its expressions and templates, and compares the config of each step with what its
-kind takes. It reports all problems that it finds, not only the first one. Some hide others: in a graph with an edge from a node that is not
-there it is not known which nodes a guard can see. A file whose name ends in .test.yaml, .test.yml or .test.json is
+kind takes. It reports all problems that it finds, not only the first one. Some problems hide others: if an edge comes from a node that does not
+exist, vet does not know which nodes a guard can see. A file whose name ends in .test.yaml, .test.yml or .test.json is
 read as the tests of a definition: see "kahn help test". Nothing is run.
 
 With -kinds the definitions are those of a host, a program that performs kinds of its own: they may name these kinds, and those of this command

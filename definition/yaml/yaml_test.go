@@ -357,8 +357,8 @@ nodes:
 		got = append(got, p.Error())
 	}
 	require.Equal(t, []string{
-		`definition: w.yaml:5:61: $.nodes[1].after[1].label: node "ä": edge "a" -> "ä": bad edge: label "yeah", but the output of "a" is not a label (set routes, or kind "condition")`,
+		`definition: w.yaml:5:61: $.nodes[1].after[1].label: node "ä": edge "a" -> "ä": bad edge: the edge has the label "yeah", but the output of "a" is not a label (set routes, or kind "condition")`,
 		`definition: w.yaml:8:9: $.nodes[2].after[0]: node "c": cycle: "c" -> "a" -> "ä" -> "c"`,
-		`definition: w.yaml:9:11: $.nodes[2].join: node "c": bad join: at_least(2) with 1 control edges`,
+		`definition: w.yaml:9:11: $.nodes[2].join: node "c": bad join: at_least(2), but the node has 1 control edges`,
 	}, got)
 }

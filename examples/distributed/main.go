@@ -43,10 +43,10 @@ const (
 
 func main() {
 	log.SetFlags(0)
-	address := flag.String("service", "", "the address of a Temporal service; \"\": a development server of its own")
-	namespace := flag.String("namespace", "default", "the namespace of the service")
-	page := flag.String("page", "", "serve the inspector at this address")
-	isWorker := flag.Bool("worker", false, "be a worker, as the command starts them")
+	address := flag.String("service", "", "use the Temporal service at this address (default: start a development server)")
+	namespace := flag.String("namespace", "default", "use this namespace of the Temporal service")
+	page := flag.String("page", "", "serve the inspector at this address, such as localhost:8080 (default: no inspector)")
+	isWorker := flag.Bool("worker", false, "be a worker; the command starts its workers with this flag")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *address, *namespace, *page, *isWorker)
@@ -282,7 +282,7 @@ func same(there, here *kahn.Result) error {
 		errs = append(errs, fmt.Errorf("the run: %v with %d nodes on Temporal, %v with %d in one process", there.Status, there.Len(), here.Status, here.Len()))
 	}
 	if len(errs) == 0 {
-		log.Printf("the Result is that of kahn.Execute: %v, %d nodes", here.Status, here.Len())
+		log.Printf("the Result is the same as the Result of kahn.Execute: %v, %d nodes", here.Status, here.Len())
 	}
 	return errors.Join(errs...)
 }

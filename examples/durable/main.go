@@ -108,8 +108,8 @@ const local = "local"
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	workers := flags.Int("workers", 0, "how many processes share the work, at least 2, over PostgreSQL 3; 0: one after the other, over PostgreSQL 3")
-	url := flags.String("postgres", "", `the URL of a database of PostgreSQL; "local": the program starts a server`)
+	workers := flags.Int("workers", 0, "the number of processes that share the work, at least 2, or at least 3 with -postgres; 0 means one process after the other, or 3 with -postgres")
+	url := flags.String("postgres", "", `use the PostgreSQL database at this URL; "local" starts a server; without this flag the program uses SQLite`)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -126,10 +126,10 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "durable: unexpected argument %q\n", flags.Arg(0))
 		return 2
 	case *workers < 0 || *workers > 0 && *workers < least:
-		fmt.Fprintf(stderr, "durable: -workers %d: at least %d\n", *workers, least)
+		fmt.Fprintf(stderr, "durable: -workers %d: there must be at least %d processes\n", *workers, least)
 		return 2
 	case least == 3 && *url == "":
-		fmt.Fprintln(stderr, "durable: -postgres: it needs the URL of a database, postgres://user:password@host/database, or \"local\", by which the program starts a server")
+		fmt.Fprintln(stderr, "durable: -postgres needs the URL of a database, postgres://user:password@host/database, or \"local\", which starts a server")
 		return 2
 	}
 	begins, ends := "Four orders are served over a file of SQLite. The process is killed in the middle, and another one continues them.",

@@ -3,11 +3,11 @@
 //
 //	go run ./examples/gocheck [flags] packages...
 //
-//	-C directory   list packages as seen from this directory
+//	-C directory   find the packages in this directory, as go list -C does
 //	-limit n       check at most n packages at the same time (default: GOMAXPROCS)
-//	-waves         check tier by tier instead of each package the moment its imports are done
-//	-timeout d     stop checking, and fail, after this long
-//	-cache folder  check only what has changed since earlier runs, see cache.go
+//	-waves         check tier by tier, instead of each package as soon as its imports are checked
+//	-timeout d     fail if the checks take longer than this
+//	-cache folder  keep results in this folder, and check only packages that have changed since then, see cache.go
 //	-json          write the report as JSON
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
@@ -87,11 +87,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "usage: gocheck [flags] packages...")
 		flags.PrintDefaults()
 	}
-	dir := flags.String("C", "", "list packages as seen from this `directory`")
+	dir := flags.String("C", "", "find the packages in this `directory`, as go list -C does")
 	limit := flags.Int("limit", 0, "check at most `n` packages at the same time; 0 means GOMAXPROCS")
-	waves := flags.Bool("waves", false, "check tier by tier instead of each package the moment its imports are done")
-	timeout := flags.Duration("timeout", 0, "stop checking, and fail, after this long; 0 means never")
-	cache := flags.String("cache", "", "check only what has changed since the runs before, which are kept in this `folder`")
+	waves := flags.Bool("waves", false, "check tier by tier, instead of each package as soon as its imports are checked")
+	timeout := flags.Duration("timeout", 0, "fail if the checks take longer than this; 0 means no bound")
+	cache := flags.String("cache", "", "keep results in this `folder`, and check only packages that have changed since then")
 	asJSON := flags.Bool("json", false, "write the report as JSON")
 	timeline := flags.String("trace", "", "write the timeline of the run to this `file`, to be opened in ui.perfetto.dev")
 	var show progress.Mode

@@ -37,7 +37,7 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("hub", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	seed := flags.Uint64("seed", 1, "of the order in which calls are answered")
+	seed := flags.Uint64("seed", 1, "the seed of the random order in which calls are answered")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {

@@ -26,9 +26,9 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "localhost:8080", "where to listen")
-	checking := flag.Bool("check", false, "start a run, follow it with a client, and leave")
-	slower := flag.Duration("pace", time.Second, "how long a second of a step takes")
+	addr := flag.String("addr", "localhost:8080", "listen on this address")
+	checking := flag.Bool("check", false, "start a run, follow it with a client, and exit")
+	slower := flag.Duration("pace", time.Second, "the real duration of a second of a step")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "live: unexpected argument %q\n", flag.Arg(0))

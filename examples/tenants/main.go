@@ -39,7 +39,7 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	without := flags.String("without", "", "what is left out: turns, runs, shared or nightly")
+	without := flags.String("without", "", "leave out what makes this claim true: turns, runs, shared or nightly")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {

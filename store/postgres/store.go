@@ -160,13 +160,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Store, error) {
 	switch {
 	case pool == nil:
-		return nil, fmt.Errorf("%w: no pool", machine.ErrBadValue)
+		return nil, fmt.Errorf("%w: the pool is nil", machine.ErrBadValue)
 	case len(o.Schema) > maxName || !storable(o.Schema):
-		return nil, fmt.Errorf("%w: Schema %q: at most %d bytes of UTF-8", machine.ErrBadValue, o.Schema, maxName)
+		return nil, fmt.Errorf("%w: Schema %q is longer than %d bytes, not UTF-8, or contains a NUL byte", machine.ErrBadValue, o.Schema, maxName)
 	case o.Poll < 0:
-		return nil, fmt.Errorf("%w: Poll %v: at least 0", machine.ErrBadValue, o.Poll)
+		return nil, fmt.Errorf("%w: Poll %v is negative", machine.ErrBadValue, o.Poll)
 	case o.Timeout < 0:
-		return nil, fmt.Errorf("%w: Timeout %v: at least 0", machine.ErrBadValue, o.Timeout)
+		return nil, fmt.Errorf("%w: Timeout %v is negative", machine.ErrBadValue, o.Timeout)
 	}
 	if o.Schema == "" {
 		o.Schema = DefaultSchema

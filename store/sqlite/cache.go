@@ -34,7 +34,7 @@ func OpenCache(path string) (*Cache, error) {
 
 func openCache(path string) (*Cache, error) {
 	if path == "" || path == ":memory:" {
-		return nil, fmt.Errorf("%w: the path of a file is expected", machine.ErrBadValue)
+		return nil, fmt.Errorf("%w: a cache needs the path of a file", machine.ErrBadValue)
 	}
 	path, err := realPath(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 // hundred entries.
 func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if unused < 0 || bytes < 0 {
-		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes)
+		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: a bound is negative", machine.ErrBadValue, unused, bytes)
 	}
 	if unused > 0 {
 		before := time.Now().Add(-unused).Unix()

@@ -130,15 +130,15 @@ var memories atomic.Int64
 func open(path string, o Options) (*Store, error) {
 	switch {
 	case o.Synchronous > Normal:
-		return nil, fmt.Errorf("%w: Synchronous(%d): Full or Normal", machine.ErrBadValue, o.Synchronous)
+		return nil, fmt.Errorf("%w: Synchronous(%d) is neither Full nor Normal", machine.ErrBadValue, o.Synchronous)
 	case o.BusyTimeout < 0:
-		return nil, fmt.Errorf("%w: BusyTimeout %v: at least 0", machine.ErrBadValue, o.BusyTimeout)
+		return nil, fmt.Errorf("%w: BusyTimeout %v is negative", machine.ErrBadValue, o.BusyTimeout)
 	case o.MaxBytes < 0:
-		return nil, fmt.Errorf("%w: MaxBytes %d: at least 0", machine.ErrBadValue, o.MaxBytes)
+		return nil, fmt.Errorf("%w: MaxBytes %d is negative", machine.ErrBadValue, o.MaxBytes)
 	case o.Poll < 0:
-		return nil, fmt.Errorf("%w: Poll %v: at least 0", machine.ErrBadValue, o.Poll)
+		return nil, fmt.Errorf("%w: Poll %v is negative", machine.ErrBadValue, o.Poll)
 	case path == "":
-		return nil, fmt.Errorf("%w: no path", machine.ErrBadValue)
+		return nil, fmt.Errorf("%w: the path is empty", machine.ErrBadValue)
 	}
 	if o.Poll == 0 {
 		o.Poll = DefaultPoll

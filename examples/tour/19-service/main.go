@@ -28,7 +28,7 @@ func step(_ context.Context, s *kahn.Step) (any, error) {
 }
 
 func main() {
-	addr := flag.String("addr", "localhost:8080", "where to listen")
+	addr := flag.String("addr", "localhost:8080", "listen on this address")
 	flag.Parse()
 	stop, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	db, err := sqlite.Open("orders.db", sqlite.Options{})
