@@ -21,8 +21,15 @@ import (
 
 // linesOf describes the statuses, causes and compensations in a Result at every depth. A Result that was read from a file or a store has no nested
 // Results of expanded nodes, so linesOf omits nested Results of nodes that have no nested Result in `like`.
+//
+// The cause of a nested run lists the compensations that had failed when the nested run ended, but a Result that was read lists all that failed inside.
+// So linesOf compares this list for the outermost run only.
 func linesOf(res, like *kahn.Result, prefix string) (lines []string) {
-	lines = append(lines, fmt.Sprintf("%q: %v, degraded %t, %v of %v: %v, %v", prefix, res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, sortedText(res.Cause.Err), res.Output()))
+	errs := sortedText(res.Cause.Err)
+	if prefix != "" && res.Cause.Kind == kahn.CauseCompensationFailed {
+		errs = nil
+	}
+	lines = append(lines, fmt.Sprintf("%q: %v, degraded %t, %v of %v: %v, %v", prefix, res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, errs, res.Output()))
 	for n := range res.Nodes() {
 		undoing := "no attempt"
 		if u := n.Undoing; u != nil {
