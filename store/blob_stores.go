@@ -246,8 +246,14 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	files, err := setAside(file) // Get would still find these files, too
+	if err != nil {
 		return err
+	}
+	for _, f := range append(files, file) {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }

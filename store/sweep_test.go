@@ -157,9 +157,17 @@ func TestSweepOfDeadProcess(t *testing.T) {
 	require.True(t, gone)
 	_, err = d.Get(ctx, key)
 	require.ErrorIs(t, err, store.ErrNoBlob)
-	left, err := os.ReadDir(filepath.Join(string(d), key[:2]))
-	require.NoError(t, err)
-	require.Empty(t, left)
+	empty := func() {
+		left, err := os.ReadDir(filepath.Join(string(d), key[:2]))
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	empty()
+	died()
+	require.NoError(t, d.Delete(ctx, key))
+	_, err = d.Get(ctx, key)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+	empty()
 }
 
 // A key whose file would have the name of a temporary file is refused, since Keys would not list it.
